@@ -1,0 +1,163 @@
+"""The latent-kernel backbone: a trunk, the router, and a late latent branch.
+
+The first ``n_blocks - latent_blocks`` blocks run once a sequence; the last ``latent_blocks`` run
+once a (sequence, component) pair with the component's embedding added to the conditioning vector,
+which is the only way the latent enters. At M = 1 nothing is added and the network is its trunk.
+
+Shape legend: B sequences, M components, R rows = (sequence, component) pairs, L positions,
+D width, C conditioning, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lkf_plugin.backbone.matched import MatchedTrunk
+from lkf_plugin.backbone.native import NativeTrunk
+from lkf_plugin.backbone.router import Router
+from lkf_plugin.backbone.trunk import BranchState, TrunkState
+from lkf_plugin.errors import UserError
+from lkf_plugin.subs import subs_log_probs
+
+
+class LatentKernelBackbone(nn.Module):
+    """Component denoisers P^k and router w over a trunk.
+
+    Args:
+        trunk: ``MatchedTrunk`` or ``NativeTrunk``.
+        num_components: M >= 1.
+        latent_blocks: L_k, how many of the last blocks see the latent.
+        mask_index: id of the mask.
+        latent_emb_std: spread of the latent embedding. 1 by default; 0.02 is known to silence
+            the mixture for good.
+        latent_film_std: spread of the latent blocks' modulation weights. Small but not zero, so
+            that the components differ from the first step.
+    """
+
+    def __init__(
+        self,
+        trunk: MatchedTrunk | NativeTrunk,
+        hidden_size: int,
+        cond_dim: int,
+        num_components: int,
+        latent_blocks: int,
+        mask_index: int,
+        latent_emb_std: float = 1.0,
+        latent_film_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        depth = len(trunk.blocks)
+        if num_components < 1:
+            raise UserError(
+                f"model.num_components={num_components} must be at least 1 (1 is MDLM)."
+            )
+        if not 1 <= latent_blocks <= depth:
+            raise UserError(
+                f"model.latent_blocks={latent_blocks} must lie between 1 and "
+                f"model.n_blocks={depth}."
+            )
+        self.trunk = trunk
+        self.num_components = num_components
+        self.mask_index = mask_index
+        self.first_latent = depth - latent_blocks
+        # Extra parameters draw from a generator of their own: with the same seed the trunk, and
+        # every random number drawn after it, stay those of MDLM.
+        with torch.random.fork_rng(devices=[]):
+            self.router = Router(hidden_size, num_components)
+            self.latent_emb = nn.Embedding(num_components, cond_dim)
+            nn.init.normal_(self.latent_emb.weight, std=latent_emb_std)
+            if num_components > 1:
+                for block in trunk.blocks[self.first_latent :]:
+                    nn.init.normal_(block.adaLN_modulation.weight, std=latent_film_std)
+        if num_components == 1:
+            # log w = 0 whatever they hold, so their gradient is zero: freezing them says so to
+            # the optimizer, to gradient clipping and to DDP.
+            self.router.requires_grad_(False)
+            self.latent_emb.requires_grad_(False)
+
+    # --- the three stages ----------------------------------------------------------------------
+
+    def encode(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
+        """Runs the shared blocks.
+
+        Args:
+            x_BL: token ids.
+            sigma_B: noise level of ``x_BL`` (zeros without time conditioning).
+            s_B: target time in the paper's clock; None is the clean end, s = 1.
+        """
+        state = self.trunk.embed(x_BL, sigma_B, s_B)
+        act_BC = F.silu(state.cond_BC)
+        h_BLD = self.trunk.run_blocks(state.h_BLD, act_BC, 0, self.first_latent)
+        return TrunkState(h_BLD, state.cond_BC)
+
+    def route(self, state: TrunkState) -> Tensor:
+        """log w, shape [B, M], float32 or better."""
+        return self.router(state.h_BLD)
+
+    def branch(
+        self, state: TrunkState, row_R: Tensor | None = None, component_R: Tensor | None = None
+    ) -> BranchState:
+        """Runs the latent blocks for pairs (row, component).
+
+        Args:
+            state: from ``encode``.
+            row_R, component_R: pairs in any order, any number; both None means every pair, with
+                row b * M + k for sequence b and component k.
+        """
+        h, cond = state
+        if self.num_components > 1:
+            if row_R is None or component_R is None:
+                batch, device = h.shape[0], h.device
+                row_R = torch.arange(batch, device=device).repeat_interleave(self.num_components)
+                component_R = torch.arange(self.num_components, device=device).repeat(batch)
+            h = h[row_R]
+            cond = cond[row_R] + self.latent_emb(component_R)
+        elif row_R is not None:
+            h, cond = h[row_R], cond[row_R]
+        act_RC = F.silu(cond)
+        h = self.trunk.run_blocks(h, act_RC, self.first_latent, len(self.trunk.blocks))
+        return BranchState(h, act_RC)
+
+    def hidden_at(self, branch: BranchState, row_N: Tensor, position_N: Tensor) -> Tensor:
+        """Input of the head at gathered (branch row, position) pairs, shape [N, D]."""
+        h_ND = branch.h_RLD[row_N, position_N]
+        return self.trunk.output_hidden(h_ND, branch.act_RC, row_N)
+
+    def logits(self, branch: BranchState) -> Tensor:
+        """Logits at every position of every branch row, [R, L, V]."""
+        return self.trunk.output_logits(branch.h_RLD, branch.act_RC)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[V, D]."""
+        return self.trunk.head_weight
+
+    @property
+    def head_bias(self) -> Tensor | None:
+        """[V], or None for a tied head."""
+        return self.trunk.head_bias
+
+    # --- MDLM's contract -----------------------------------------------------------------------
+
+    def forward(self, x_BL: Tensor, sigma_B: Tensor) -> Tensor:
+        """What MDLM's code calls.
+
+        At M = 1 the logits of the trunk. At M > 1 the marginal denoiser's log-probabilities
+        log sum_k w_k P^k (paper, Prop. melbo), [B, L, V], which SUBS leaves as they are. The sum
+        runs over one component at a time, so no [B, M, L, V] tensor exists.
+        """
+        state = self.encode(x_BL, sigma_B)
+        if self.num_components == 1:
+            return self.logits(self.branch(state))
+        logw_BM = self.route(state)
+        rows = torch.arange(x_BL.shape[0], device=x_BL.device)
+        total: Tensor | None = None
+        for k in range(self.num_components):
+            branch = self.branch(state, rows, torch.full_like(rows, k))
+            logp_BLV = subs_log_probs(self.logits(branch), x_BL, self.mask_index)
+            joint = logw_BM[:, k, None, None] + logp_BLV
+            total = joint if total is None else torch.logaddexp(total, joint)
+        assert total is not None
+        return total

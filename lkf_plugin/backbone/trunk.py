@@ -1,0 +1,60 @@
+"""What a trunk gives to the latent-kernel backbone: the interface of ``matched`` and ``native``.
+
+Shape legend: B sequences, R rows (sequence, component), L positions, D width, C conditioning.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+
+class TrunkState(NamedTuple):
+    """Output of the shared blocks, the same for every component.
+
+    Attributes:
+        h_BLD: residual stream.
+        cond_BC: conditioning before its SiLU; the latent embedding is added to it.
+    """
+
+    h_BLD: Tensor
+    cond_BC: Tensor
+
+
+class BranchState(NamedTuple):
+    """Output of the latent blocks for some (sequence, component) rows, before the final norm.
+
+    Attributes:
+        h_RLD: residual stream.
+        act_RC: activated conditioning of the output modulation.
+    """
+
+    h_RLD: Tensor
+    act_RC: Tensor
+
+
+class Trunk(Protocol):
+    """Two stacks of blocks around the point where the latent enters."""
+
+    blocks: nn.ModuleList
+
+    def embed(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None) -> TrunkState:
+        """Embedded tokens and conditioning; ``s_B`` is the target time in the paper's clock."""
+
+    def run_blocks(self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int) -> Tensor:
+        """Blocks ``first`` to ``last`` (exclusive)."""
+
+    def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
+        """Final norm (and modulation) of gathered positions; ``row_N`` indexes ``act_RC``."""
+
+    def output_logits(self, h_RLD: Tensor, act_RC: Tensor) -> Tensor:
+        """Final norm, modulation and head at every position, [R, L, V]."""
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[V, D]."""
+
+    @property
+    def head_bias(self) -> Tensor | None:
+        """[V] or None."""

@@ -1,0 +1,1 @@
+"""Decoding: one rollout engine, scores of finished candidates, and small policies over them."""

@@ -1,0 +1,69 @@
+"""What a decoding policy is given and what it returns.
+
+A policy is one function ``(request, settings) -> Decoded`` in a file of its own, registered in
+``decode/registry.py``; it chooses components, noise sharing and a selector, and leaves the steps
+to the engine.
+
+Shape legend: G samples, M components, L positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lkf_plugin.decode.engine import RolloutEngine
+from lkf_plugin.decode.noise import Stream, mix, uniforms
+
+
+@dataclass(frozen=True)
+class DecodeRequest:
+    """Samples to be made.
+
+    Attributes:
+        engine: J steps of frozen components.
+        x_GL: start states: all masks, or prompts with gaps.
+        seed_G: one seed a sample; a sample is a function of its start and seed.
+    """
+
+    engine: RolloutEngine
+    x_GL: Tensor
+    seed_G: Tensor
+
+    def chain_seeds(self, sample_R: Tensor, chain_R: Tensor) -> Tensor:
+        """Noise seeds of chains ``chain_R`` of samples ``sample_R``, independent streams."""
+        return mix(self.seed_G[sample_R], chain_R)
+
+    def prior(self) -> Tensor:
+        """log w of each start state, float64 [G, M]."""
+        return self.engine.network.prior(self.x_GL)
+
+    def draw_component(self, weight_GM: Tensor, stream: Stream = Stream.COMPONENT) -> Tensor:
+        """One component a sample from unnormalised weights, [G]."""
+        cdf_GM = weight_GM.double().cumsum(-1)
+        u_G1 = uniforms(self.seed_G, 0, 1, stream) * cdf_GM[:, -1:]
+        return torch.searchsorted(cdf_GM, u_G1, right=True).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Finished samples and how they came about.
+
+    Attributes:
+        x_GL: tokens without masks.
+        component_G: component of the delivered chain.
+        score_GM: selector's score of each component's candidate (lower is better, inf where there
+            was none), or None where nothing was selected.
+        steps_calls: network calls a delivered sample by the method's own count (J a chain and T a
+            score), the number that tables state.
+        network_calls: evaluations that were really run, a delivered sample on average; smaller,
+            since a row that reveals nothing in a step is not evaluated.
+    """
+
+    x_GL: Tensor
+    component_G: Tensor
+    score_GM: Tensor | None
+    steps_calls: float
+    network_calls: float

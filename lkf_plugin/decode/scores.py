@@ -1,0 +1,58 @@
+"""The model's own score of finished candidates (paper, Alg. bestofm).
+
+Shape legend: R candidates, L positions, T draws. Unit: nats a sequence; lower is better.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lkf_plugin.corruption import NOISE_EPS, nelbo_weight
+from lkf_plugin.decode.network import DecodeNetwork
+from lkf_plugin.decode.noise import Stream, uniforms
+from lkf_plugin.kernel import log_mixture
+from lkf_plugin.objective.components import HeadSettings, component_scores
+
+
+@torch.no_grad()
+def mixture_nelbo(
+    network: DecodeNetwork,
+    x_RL: Tensor,
+    free_RL: Tensor,
+    seed_R: Tensor,
+    num_draws: int,
+    batch_rows: int = 64,
+) -> Tensor:
+    """Monte Carlo mixture NELBO of candidates, float64 [R].
+
+    Candidates with equal seeds are scored under equal draws of (tau, mask), so that differences
+    between the candidates of one sample carry little Monte Carlo noise. The T times of a seed are
+    stratified over (NOISE_EPS, 1].
+
+    Args:
+        x_RL: finished candidates.
+        free_RL: bool; positions that were generated. Tokens of a prompt are never masked.
+        seed_R: one seed a sample, the same for its candidates.
+        num_draws: T.
+        batch_rows: candidates evaluated at once.
+    """
+    total_R = torch.zeros(x_RL.shape[0], dtype=torch.float64, device=x_RL.device)
+    head = HeadSettings("chunked")
+    for draw in range(num_draws):
+        u_R = uniforms(seed_R, draw, 1, Stream.SCORE_TIME).squeeze(-1)
+        tau_R = NOISE_EPS + (1 - NOISE_EPS) * (draw + u_R) / num_draws
+        sigma_R, dsigma_R = network.noise(tau_R)
+        move_R1 = 1 - torch.exp(-sigma_R)[:, None]
+        u_RL = uniforms(seed_R, draw, x_RL.shape[1], Stream.SCORE_MASK)
+        counted_RL = (u_RL < move_R1) & free_RL
+        xt_RL = torch.where(counted_RL, network.mask_index, x_RL)
+        told_R = network.process_sigma(sigma_R.float())
+        for start in range(0, x_RL.shape[0], batch_rows):
+            rows = slice(start, start + batch_rows)
+            logw, logp = component_scores(
+                network.backbone, xt_RL[rows], x_RL[rows], counted_RL[rows], told_R[rows], head
+            )
+            log_psi = log_mixture(logw.double(), logp.double().sum(-1))
+            total_R[rows] -= nelbo_weight(sigma_R[rows], dsigma_R[rows]) * log_psi
+    return total_R / num_draws

@@ -1,0 +1,1 @@
+"""Training objectives and the marginal NELBO, as functions of log-probabilities."""
