@@ -1,0 +1,67 @@
+"""A mixture that starts from a factorised checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import MODEL, tiny_backbone
+
+from lkf_plugin.backbone import build_backbone
+from lkf_plugin.backbone.warm_start import start_from_factorised
+from lkf_plugin.errors import UserError
+
+X = torch.tensor([[2, 2, 0, 2, 5, 2], [1, 2, 2, 2, 2, 3]])
+SIGMA = torch.tensor([0.3, 1.2])
+
+
+def save(path, model, ema=None):
+    state = {f"backbone.{k}": v for k, v in model.state_dict().items()}
+    checkpoint = {"state_dict": state}
+    if ema is not None:
+        checkpoint["ema"] = {"shadow_params": ema, "decay": 0.9, "num_updates": 3}
+    torch.save(checkpoint, path)
+    return path
+
+
+def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path):
+    mdlm = build_backbone({**MODEL, "type": "ddit"}, 7, 2)
+    for p in mdlm.parameters():
+        p.data.normal_(std=0.2)
+    mixture = build_backbone(MODEL, 7, 2)
+    start_from_factorised(mixture, save(tmp_path / "m.ckpt", mdlm))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(mdlm.parameters(), mixture.trunk.parameters(), strict=True)
+    )
+    prior = mixture.route(mixture.encode(X, SIGMA)).exp()
+    torch.testing.assert_close(prior, torch.full((2, 3), 1 / 3))
+    h = mixture.branch(mixture.encode(X, SIGMA)).h_RLD.unflatten(0, (2, 3))
+    assert not torch.equal(h[:, 0], h[:, 1])
+
+
+def test_the_moving_average_is_preferred(tmp_path):
+    single = tiny_backbone(num_components=1).float()
+    live = [p for p in single.parameters() if p.requires_grad]
+    path = save(tmp_path / "m.ckpt", single, ema=[p.detach() + 1 for p in live])
+    mixture = build_backbone(MODEL, 7, 2)
+    start_from_factorised(mixture, path)
+    for ours, theirs in zip(mixture.trunk.parameters(), single.trunk.parameters(), strict=True):
+        assert torch.equal(ours, theirs + 1)
+
+
+def test_wrong_sources_are_refused(tmp_path):
+    mixture = build_backbone(MODEL, 7, 2)
+    with pytest.raises(UserError, match="no checkpoint at"):
+        start_from_factorised(mixture, tmp_path / "absent.ckpt")
+    with pytest.raises(UserError, match="mixture of 3 components"):
+        start_from_factorised(mixture, save(tmp_path / "a.ckpt", build_backbone(MODEL, 7, 2)))
+    wide = build_backbone({**MODEL, "type": "ddit", "hidden_size": 32}, 7, 2)
+    with pytest.raises(UserError, match="same model sizes"):
+        start_from_factorised(mixture, save(tmp_path / "b.ckpt", wide))
+    shallow = build_backbone({**MODEL, "type": "ddit", "n_blocks": 1}, 7, 2)
+    with pytest.raises(UserError, match="n_blocks"):
+        start_from_factorised(mixture, save(tmp_path / "c.ckpt", shallow))
+    whole = save(tmp_path / "d.ckpt", shallow)
+    (tmp_path / "e.ckpt").write_bytes(whole.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"e\.ckpt"):
+        start_from_factorised(mixture, tmp_path / "e.ckpt")
