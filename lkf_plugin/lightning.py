@@ -24,6 +24,7 @@ from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, resolve_policy
+from lkf_plugin.host.contract import Loss
 from lkf_plugin.kernel import log_mixture, responsibilities, router_regularizer
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
     from lkf_plugin.host.contract import HostDiffusion as _Base
 else:
     _Base = object
-
-
-@dataclass
-class Loss:
-    """What MDLM's ``_compute_loss`` reads: loss, per-token nats [B, L], and their mask [B, L]."""
-
-    loss: Tensor
-    nlls: Tensor
-    token_mask: Tensor
 
 
 @dataclass
@@ -73,6 +65,7 @@ class LatentKernelMixin(_Base):
         self.policy = resolve_policy(self.config.decode.policy, self.backbone.num_components)
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
+        self._extras: dict[str, Tensor] = {}
         self._samples_drawn = 0
         source = self.config.init.from_checkpoint
         if source and self.config.mode == "train":
@@ -159,10 +152,15 @@ class LatentKernelMixin(_Base):
         loss = self.config.loss
         return router_regularizer(logw_BM, loss.lambda_ent, loss.lambda_lb)
 
+    def log_extras(self, prefix: str) -> Mapping[str, Tensor]:
+        """Scalars of the latest loss: the mixture objective and whether the latent is alive."""
+        return self._extras
+
     def _compute_loss(self, batch: Mapping[str, Tensor], prefix: str) -> Tensor:
-        self._extras: dict[str, Tensor] = {}
+        self._extras = {}
         loss = super()._compute_loss(batch, prefix)
-        if self._extras:
+        if self._extras and not hasattr(super(), "log_extras"):
+            # MDLM's module knows no extras: log them for it
             training = prefix == "train"
             self.log_dict(
                 {f"{prefix}/{name}": value for name, value in self._extras.items()},

@@ -54,8 +54,8 @@ class Decoded:
     Attributes:
         x_GL: tokens without masks.
         component_G: component of the delivered chain.
-        score_GM: selector's score of each component's candidate (lower is better, inf where there
-            was none), or None where nothing was selected.
+        score_GC: selector's score of each candidate (lower is better, inf where there was none;
+            under best_of_m candidate c is component c), or None where nothing was selected.
         steps_calls: network calls a delivered sample by the method's own count (J a chain and T a
             score), the number that tables state.
         network_calls: evaluations that were really run, a delivered sample on average; smaller,
@@ -64,6 +64,6 @@ class Decoded:
 
     x_GL: Tensor
     component_G: Tensor
-    score_GM: Tensor | None
+    score_GC: Tensor | None
     steps_calls: float
     network_calls: float

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lkf_plugin.decode.best_of_m import best_of_m
+from lkf_plugin.decode.best_of_n import best_of_n
 from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 
@@ -14,6 +15,7 @@ Policy = Callable[[DecodeRequest, Mapping[str, Any]], Decoded]
 POLICIES: dict[str, Policy] = {
     "commit": commit,
     "best_of_m": best_of_m,
+    "best_of_n": best_of_n,
 }
 HOST_SAMPLER = "mdlm"  # the host's own sampler of the marginal denoiser
 

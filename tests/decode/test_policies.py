@@ -10,6 +10,7 @@ from tiny import tiny_backbone
 
 from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.decode.best_of_m import best_of_m, living_components
+from lkf_plugin.decode.best_of_n import best_of_n
 from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
@@ -45,7 +46,7 @@ def test_at_one_component_best_of_m_is_the_plain_chain(selector):
 def test_the_winner_is_the_solo_chain_of_the_lowest_score(selector):
     r = request()
     best = best_of_m(r, {**BEST, "selector": selector})
-    assert torch.equal(best.component_G, best.score_GM.argmin(-1))
+    assert torch.equal(best.component_G, best.score_GC.argmin(-1))
     for k in range(3):
         solo = commit(r, {"component": k})
         won = best.component_G == k
@@ -64,6 +65,17 @@ def test_calls_by_the_methods_own_count():
     evidence = best_of_m(request(), {**BEST, "selector": "evidence"})
     assert evidence.steps_calls == 3 * 4
     assert evidence.network_calls <= evidence.steps_calls
+
+
+def test_best_of_n_is_n_streams_of_one_component():
+    r = request()
+    settings = {**BEST, "num_candidates": 5, "component": 1}
+    best = best_of_n(r, settings)
+    assert best.score_GC.shape == (6, 5) and (best.component_G == 1).all()
+    assert best.steps_calls == 5 * (4 + 3)
+    assert len(set(best.score_GC[0].tolist())) == 5
+    one = best_of_n(r, {**settings, "num_candidates": 1})
+    assert (one.score_GC[:, 0] >= best.score_GC.min(-1).values).all()
 
 
 def test_prompts_are_kept_and_filled():
@@ -88,7 +100,7 @@ def test_a_dead_component_gives_no_candidates():
         r.engine.network.backbone.router.out.bias[1] -= 50.0
     best = best_of_m(r, BEST)
     assert (best.component_G != 1).all()
-    assert torch.isinf(best.score_GM[:, 1]).all()
+    assert torch.isinf(best.score_GC[:, 1]).all()
     assert best.steps_calls == 2 * (4 + 3)
 
 
@@ -100,10 +112,10 @@ def test_shared_noise_reveals_the_same_positions():
             r.engine.network.backbone.latent_emb.weight[:1].expand(3, -1)
         )
     same = best_of_m(r, {**BEST, "shared_noise": True, "selector": "evidence"})
-    assert len(set(same.score_GM[0].tolist())) == 1
+    assert len(set(same.score_GC[0].tolist())) == 1
     assert same.component_G.item() == 0  # the first of equals
     apart = best_of_m(r, {**BEST, "selector": "evidence"})
-    assert len(set(apart.score_GM[0].tolist())) == 3
+    assert len(set(apart.score_GC[0].tolist())) == 3
 
 
 def test_nelbo_score_is_unbiased_and_its_draws_are_shared():

@@ -1,0 +1,1 @@
+"""How much correlation one step carries: I(k; X_s), total correlation, and their ceilings."""
