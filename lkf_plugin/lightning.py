@@ -29,6 +29,7 @@ from lkf_plugin.kernel import log_mixture, responsibilities, router_regularizer
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
 from lkf_plugin.objective.mixture import marginal_nll, mixture_objective
+from lkf_plugin.objective.two_phase import BackwardPlan, two_phase_objective
 from lkf_plugin.objective.two_time import two_time_scores
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class LatentKernelMixin(_Base):
         loss = self.config.loss
         is_mdlm = self.backbone.num_components == 1 and loss.name == "mixture"
         self.head = HeadSettings.resolve(loss.token_head, loss.chunk_rows, is_mdlm)
+        self.plan = self._backward_plan()
         self.policy = resolve_policy(self.config.decode.policy, self.backbone.num_components)
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
@@ -74,6 +76,15 @@ class LatentKernelMixin(_Base):
                 live = [p for p in self.backbone.parameters() if p.requires_grad]
                 for shadow, parameter in zip(self.ema.shadow_params, live, strict=True):
                     shadow.copy_(parameter.detach())
+
+    def _backward_plan(self) -> BackwardPlan | None:
+        """None keeps every pair in the graph; so does M = 1, where there is nothing to leave out."""
+        loss = self.config.loss
+        if self.backbone.num_components == 1 or loss.name != "mixture" or loss.backward == "dense":
+            return None
+        if loss.backward == "drawn":
+            return BackwardPlan(drawn=loss.drawn)
+        return BackwardPlan(threshold=loss.threshold)
 
     # --- denoiser ------------------------------------------------------------------------------
 
@@ -111,10 +122,12 @@ class LatentKernelMixin(_Base):
     def _mixture_loss(self, x0_BL: Tensor, attention_mask: Tensor) -> Loss:
         drawn = self._corrupt(x0_BL)
         counted_BL = (drawn.xt_BL == self.mask_index) & (attention_mask > 0)
-        scores = component_scores(
-            self.backbone, drawn.xt_BL, x0_BL, counted_BL, drawn.sigma_B, self.head
-        )
-        objective = mixture_objective(scores, drawn.weight_B, counted_BL)
+        args = (self.backbone, drawn.xt_BL, x0_BL, counted_BL, drawn.sigma_B)
+        if self.training and self.plan is not None:
+            scores, objective = two_phase_objective(*args, drawn.weight_B, self.head, self.plan)
+        else:
+            scores = component_scores(*args, self.head)
+            objective = mixture_objective(scores, drawn.weight_B, counted_BL)
         count = attention_mask.sum()
         loss = objective.total / count
         nlls_BL = marginal_nll(scores, drawn.weight_B, counted_BL).detach()

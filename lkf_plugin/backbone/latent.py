@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lkf_plugin.backbone.dropout import RowDraw
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.router import Router
@@ -97,7 +98,11 @@ class LatentKernelBackbone(nn.Module):
         return self.router(state.h_BLD)
 
     def branch(
-        self, state: TrunkState, row_R: Tensor | None = None, component_R: Tensor | None = None
+        self,
+        state: TrunkState,
+        row_R: Tensor | None = None,
+        component_R: Tensor | None = None,
+        draw: RowDraw | None = None,
     ) -> BranchState:
         """Runs the latent blocks for pairs (row, component).
 
@@ -105,6 +110,7 @@ class LatentKernelBackbone(nn.Module):
             state: from ``encode``.
             row_R, component_R: pairs in any order, any number; both None means every pair, with
                 row b * M + k for sequence b and component k.
+            draw: ties dropout to the rows (two-phase training).
         """
         h, cond = state
         if self.num_components > 1:
@@ -117,7 +123,7 @@ class LatentKernelBackbone(nn.Module):
         elif row_R is not None:
             h, cond = h[row_R], cond[row_R]
         act_RC = F.silu(cond)
-        h = self.trunk.run_blocks(h, act_RC, self.first_latent, len(self.trunk.blocks))
+        h = self.trunk.run_blocks(h, act_RC, self.first_latent, len(self.trunk.blocks), draw)
         return BranchState(h, act_RC)
 
     def hidden_at(self, branch: BranchState, row_N: Tensor, position_N: Tensor) -> Tensor:

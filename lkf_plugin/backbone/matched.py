@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lkf_plugin.backbone.attention import Rotary, attend, rotate
+from lkf_plugin.backbone.dropout import RowDraw, drop
 from lkf_plugin.backbone.layers import (
     TimestepEmbedder,
     TokenEmbedding,
@@ -54,16 +55,22 @@ class MatchedBlock(nn.Module):
         out = attend(rotate(q, cos_sin), rotate(k, cos_sin), v)
         return self.attn_out(out.flatten(-2))
 
-    def _gated(self, x: Tensor, gate: Tensor, skip: Tensor) -> Tensor:
-        return skip + gate * F.dropout(x, p=self.dropout, training=self.training)
+    def _gated(self, x: Tensor, gate: Tensor, skip: Tensor, draw: RowDraw | None) -> Tensor:
+        return skip + gate * drop(x, self.dropout, self.training, draw)
 
-    def forward(self, x_RLD: Tensor, act_RC: Tensor, cos_sin: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(
+        self,
+        x_RLD: Tensor,
+        act_RC: Tensor,
+        cos_sin: tuple[Tensor, Tensor],
+        draw: RowDraw | None = None,
+    ) -> Tensor:
         film = self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2)
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = film
         normed = modulate(self.norm1(x_RLD), shift_a, scale_a)
-        x_RLD = self._gated(self._attention(normed, cos_sin), gate_a, x_RLD)
+        x_RLD = self._gated(self._attention(normed, cos_sin), gate_a, x_RLD, draw)
         normed = modulate(self.norm2(x_RLD), shift_m, scale_m)
-        return self._gated(self.mlp(normed), gate_m, x_RLD)
+        return self._gated(self.mlp(normed), gate_m, x_RLD, draw)
 
 
 class MatchedOutput(nn.Module):
@@ -109,13 +116,15 @@ class MatchedTrunk(nn.Module):
         assert s_B is None, "the matched trunk knows one time; the target is the clean end"
         return TrunkState(self.vocab_embed(x_BL), self.sigma_map(sigma_B))
 
-    def run_blocks(self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int) -> Tensor:
+    def run_blocks(
+        self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
+    ) -> Tensor:
         cos_sin = self.rotary_emb(h_RLD.shape[1])
         for block in self.blocks[first:last]:
             if self.activation_checkpointing and torch.is_grad_enabled():
-                h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, use_reentrant=False)
+                h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, draw, use_reentrant=False)
             else:
-                h_RLD = block(h_RLD, act_RC, cos_sin)
+                h_RLD = block(h_RLD, act_RC, cos_sin, draw)
         return h_RLD
 
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lkf_plugin.backbone.attention import Rotary, attend, rotate
+from lkf_plugin.backbone.dropout import RowDraw, drop
 from lkf_plugin.backbone.layers import TimestepEmbedder, modulate
 from lkf_plugin.backbone.matched import zeroed
 from lkf_plugin.backbone.trunk import TrunkState
@@ -52,18 +53,24 @@ class NativeBlock(nn.Module):
         self.mlp = SwiGLU(dim)
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 6 * dim))
 
-    def forward(self, x_RLD: Tensor, act_RC: Tensor, cos_sin: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(
+        self,
+        x_RLD: Tensor,
+        act_RC: Tensor,
+        cos_sin: tuple[Tensor, Tensor],
+        draw: RowDraw | None = None,
+    ) -> Tensor:
         film = self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2)
         scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = film
         qkv = self.attn_qkv(modulate(self.norm1(x_RLD), shift_a, scale_a))
         q, k, v = qkv.unflatten(-1, (3, self.n_heads, -1)).unbind(dim=2)
         attended = attend(rotate(q, cos_sin), rotate(k, cos_sin), v).flatten(-2)
-        x_RLD = x_RLD + gate_a * self._drop(self.attn_out(attended))
+        x_RLD = x_RLD + gate_a * self._drop(self.attn_out(attended), draw)
         mixed = self.mlp(modulate(self.norm2(x_RLD), shift_m, scale_m))
-        return x_RLD + gate_m * self._drop(mixed)
+        return x_RLD + gate_m * self._drop(mixed, draw)
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, p=self.dropout, training=self.training)
+    def _drop(self, x: Tensor, draw: RowDraw | None) -> Tensor:
+        return drop(x, self.dropout, self.training, draw)
 
 
 class NativeTrunk(nn.Module):
@@ -108,13 +115,15 @@ class NativeTrunk(nn.Module):
         positions = self.position_embed.weight[: x_BL.shape[1]]
         return TrunkState(self.token_embed(x_BL) + positions, cond_BC)
 
-    def run_blocks(self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int) -> Tensor:
+    def run_blocks(
+        self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
+    ) -> Tensor:
         cos_sin = self.rotary_emb(h_RLD.shape[1])
         for block in self.blocks[first:last]:
             if self.activation_checkpointing and torch.is_grad_enabled():
-                h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, use_reentrant=False)
+                h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, draw, use_reentrant=False)
             else:
-                h_RLD = block(h_RLD, act_RC, cos_sin)
+                h_RLD = block(h_RLD, act_RC, cos_sin, draw)
         return h_RLD
 
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from lkf_plugin.backbone.dropout import RowDraw
+
 
 class TrunkState(NamedTuple):
     """Output of the shared blocks, the same for every component.
@@ -42,8 +44,10 @@ class Trunk(Protocol):
     def embed(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None) -> TrunkState:
         """Embedded tokens and conditioning; ``s_B`` is the target time in the paper's clock."""
 
-    def run_blocks(self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int) -> Tensor:
-        """Blocks ``first`` to ``last`` (exclusive)."""
+    def run_blocks(
+        self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
+    ) -> Tensor:
+        """Blocks ``first`` to ``last`` (exclusive); ``draw`` ties dropout to the rows."""
 
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         """Final norm (and modulation) of gathered positions; ``row_N`` indexes ``act_RC``."""
