@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from golden_arrays import SUBS_FILES, assert_matches, load
+from tests.golden_arrays import SUBS_FILES, assert_matches, load
 
 from lkf_plugin import corruption
 

@@ -89,9 +89,8 @@ class LatentKernelBackbone(nn.Module):
             s_B: target time in the paper's clock; None is the clean end, s = 1.
         """
         state = self.trunk.embed(x_BL, sigma_B, s_B)
-        act_BC = F.silu(state.cond_BC)
-        h_BLD = self.trunk.run_blocks(state.h_BLD, act_BC, 0, self.first_latent)
-        return TrunkState(h_BLD, state.cond_BC)
+        h_BLD = self.trunk.run_blocks(state.h_BLD, state.act_BC, 0, self.first_latent)
+        return state._replace(h_BLD=h_BLD)
 
     def route(self, state: TrunkState) -> Tensor:
         """log w, shape [B, M], float32 or better."""
@@ -112,17 +111,16 @@ class LatentKernelBackbone(nn.Module):
                 row b * M + k for sequence b and component k.
             draw: ties dropout to the rows (two-phase training).
         """
-        h, cond = state
+        h, act_RC = state.h_BLD, state.act_BC
         if self.num_components > 1:
             if row_R is None or component_R is None:
                 batch, device = h.shape[0], h.device
                 row_R = torch.arange(batch, device=device).repeat_interleave(self.num_components)
                 component_R = torch.arange(self.num_components, device=device).repeat(batch)
             h = h[row_R]
-            cond = cond[row_R] + self.latent_emb(component_R)
+            act_RC = F.silu(state.cond_BC[row_R] + self.latent_emb(component_R))
         elif row_R is not None:
-            h, cond = h[row_R], cond[row_R]
-        act_RC = F.silu(cond)
+            h, act_RC = h[row_R], act_RC[row_R]
         h = self.trunk.run_blocks(h, act_RC, self.first_latent, len(self.trunk.blocks), draw)
         return BranchState(h, act_RC)
 

@@ -114,7 +114,8 @@ class MatchedTrunk(nn.Module):
 
     def embed(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
         assert s_B is None, "the matched trunk knows one time; the target is the clean end"
-        return TrunkState(self.vocab_embed(x_BL), self.sigma_map(sigma_B))
+        cond_BC = self.sigma_map(sigma_B)
+        return TrunkState(self.vocab_embed(x_BL), cond_BC, F.silu(cond_BC))
 
     def run_blocks(
         self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
@@ -148,6 +149,5 @@ class MatchedTrunk(nn.Module):
     def forward(self, x_BL: Tensor, sigma_B: Tensor) -> Tensor:
         """Logits [B, L, V] at noise ``sigma_B``: MDLM's network as it is."""
         state = self.embed(x_BL, sigma_B)
-        act_BC = F.silu(state.cond_BC)
-        h_BLD = self.run_blocks(state.h_BLD, act_BC, 0, len(self.blocks))
-        return self.output_logits(h_BLD, act_BC)
+        h_BLD = self.run_blocks(state.h_BLD, state.act_BC, 0, len(self.blocks))
+        return self.output_logits(h_BLD, state.act_BC)

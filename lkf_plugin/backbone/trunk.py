@@ -18,10 +18,13 @@ class TrunkState(NamedTuple):
     Attributes:
         h_BLD: residual stream.
         cond_BC: conditioning before its SiLU; the latent embedding is added to it.
+        act_BC: SiLU of it, what the blocks see. It is one node of the graph, shared by all
+            blocks, so that at M = 1 even gradients are MDLM's bits.
     """
 
     h_BLD: Tensor
     cond_BC: Tensor
+    act_BC: Tensor
 
 
 class BranchState(NamedTuple):

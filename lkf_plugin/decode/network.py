@@ -57,7 +57,7 @@ class DecodeNetwork:
         if x_RL.shape[0] > 1 and bool((x_RL == x_RL[:1]).all()):
             one = self.backbone.encode(x_RL[:1], self.sigma_at(tau, 1, x_RL.device))
             n = x_RL.shape[0]
-            return TrunkState(one.h_BLD.expand(n, -1, -1), one.cond_BC.expand(n, -1))
+            return TrunkState(*(x.expand(n, *x.shape[1:]) for x in one))
         return self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
 
     def prior(self, x_RL: Tensor, tau: float = 1.0) -> Tensor:

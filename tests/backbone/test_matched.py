@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from golden_arrays import load
+from tests.golden_arrays import load
 
 from lkf_plugin.backbone import MatchedTrunk, build_backbone
 

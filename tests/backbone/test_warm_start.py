@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import MODEL, tiny_backbone
+from tests.tiny import MODEL, tiny_backbone
 
 from lkf_plugin.backbone import build_backbone
 from lkf_plugin.backbone.warm_start import start_from_factorised

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from tiny import tiny_backbone
+from tests.tiny import tiny_backbone
 
 from lkf_plugin.corruption import LogLinearNoise, reveal_probabilities, sampling_times
 from lkf_plugin.decode.engine import RolloutEngine, Rollouts

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tiny import tiny_backbone
+from tests.tiny import tiny_backbone
 
 from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.decode.best_of_m import best_of_m, living_components

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
-from golden_arrays import SUBS_FILES, assert_matches, load
-from tiny import tiny_backbone
+from tests.golden_arrays import SUBS_FILES, assert_matches, load
+from tests.tiny import tiny_backbone
 
 from lkf_plugin.corruption import nelbo_weight
 from lkf_plugin.kernel import marginal_log_probs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import tiny_backbone
+from tests.tiny import tiny_backbone
 
 from lkf_plugin.backbone.dropout import RowDraw
 from lkf_plugin.objective import two_phase

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from tiny import tiny_backbone
+from tests.tiny import tiny_backbone
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.kernel import log_mixture

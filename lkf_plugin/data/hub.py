@@ -1,0 +1,181 @@
+"""Text sets of the Hugging Face hub, or a local folder with the same files.
+
+Files are fetched at a pinned commit and read row by row; a row is a document, also an empty one,
+as in MDLM (WikiText's blank lines each give an EOS).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lkf_plugin.data.documents import jsonl_rows
+from lkf_plugin.data.hashing import files_digest
+from lkf_plugin.data.options import DataOptions, absolute
+from lkf_plugin.errors import UserError
+
+_SUFFIXES = (".parquet", ".jsonl", ".json", ".txt", ".tokens", ".raw")
+_ALIASES = {"validation": ("validation", "valid", "dev", "heldout")}
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision names one commit for ever."""
+    return re.fullmatch("[0-9a-f]{40}", revision) is not None
+
+
+def hub_reachable(timeout: float = 5.0) -> bool:
+    """Whether the hub's host answers; without this its client retries for a minute.
+
+    With a proxy in the environment only the client itself can tell, so this says yes.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "ALL_PROXY")):
+        return True
+    url = urlsplit(constants.ENDPOINT)
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        socket.create_connection((url.hostname or "", port), timeout=timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def snapshot(repo: str, repo_type: str, revision: str, patterns: list[str], remedy: str) -> Path:
+    """Folder with the files of a hub repository that match ``patterns``, from cache or network.
+
+    Args:
+        repo: ``owner/name``.
+        repo_type: ``dataset`` or ``model``.
+        revision: A commit or a branch.
+        patterns: Glob patterns of the files.
+        remedy: The end of the error message: what to do where there is no hub.
+
+    Raises:
+        UserError: The files are neither cached nor to be had.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(
+            repo,
+            repo_type=repo_type,
+            revision=revision,
+            allow_patterns=patterns,
+            local_files_only=not hub_reachable(),
+        )
+    except Exception as error:  # the client raises many kinds: network, rights, no such revision
+        raise UserError(
+            f"{repo} at {revision} cannot be had from the Hugging Face hub "
+            f"({type(error).__name__}): {remedy}"
+        ) from error
+    return Path(folder)
+
+
+class HubCorpus:
+    """Documents of a hub data set, or of ``data.path`` with such files.
+
+    The files of a split are those in whose path, below the folder or its ``subset``, the split's
+    name is a word: ``train-00000-of-00002.parquet``, ``plain_text/train/0000.parquet``,
+    ``wiki.valid.tokens``.
+    """
+
+    def __init__(self, options: DataOptions) -> None:
+        self.options = options
+        self.local = absolute(options.path) if options.path else None
+        if self.local and not self.local.is_dir():
+            raise UserError(f"data.path={options.path} must be a folder (looked for {self.local}).")
+        if not self.local and not options.revision:
+            raise UserError("data.revision must pin a commit of the data set (40 hex digits).")
+
+    def _split_name(self, split: str) -> str:
+        return self.options.train_split if split == "train" else self.options.valid_split
+
+    def _fetch(self, patterns: list[str]) -> Path:
+        assert self.options.dataset is not None and self.options.revision is not None
+        return snapshot(
+            self.options.dataset,
+            "dataset",
+            self.options.revision,
+            patterns,
+            "set data.path to a folder with its parquet files.",
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The pinned commit, or the contents of the local files of each split."""
+        if self.local:
+            files = {name: self._local_files(self.local, name) for name in ("train", "valid")}
+            return {name: files_digest(found) if found else None for name, found in files.items()}
+        revision = self.options.revision
+        assert revision is not None
+        if not is_commit(revision):
+            # A branch moves: pin the commit that it means now. Snapshot folders are named by it.
+            revision = self._fetch(["README.md"]).name
+        return {"dataset": self.options.dataset, "commit": revision}
+
+    def _local_files(self, root: Path, split: str) -> list[Path]:
+        subset = self.options.subset
+        base = root / subset if subset and (root / subset).is_dir() else root
+        name = self._split_name(split)
+        wanted = set(_ALIASES.get(name, (name,)))
+        found = []
+        for path in sorted(base.rglob("*")):
+            words = re.split("[^a-z]+", str(path.relative_to(base)).lower())
+            if path.suffix in _SUFFIXES and path.is_file() and wanted & set(words):
+                found.append(path)
+        return found
+
+    def documents(self, split: str) -> Iterator[str]:
+        root = self.local
+        if root is None:
+            base = f"{self.options.subset}/" if self.options.subset else ""
+            name = self._split_name(split)
+            root = self._fetch([f"{base}{name}*", f"{base}{name}/*", f"{base}data/{name}*"])
+        files = self._local_files(root, split)
+        if not files:
+            raise UserError(
+                f"{self.options.path or self.options.dataset} has no file of the split "
+                f"{self._split_name(split)} (parquet, jsonl, json or txt)."
+            )
+        for path in files:
+            yield from self._rows(path)
+
+    def _rows(self, path: Path) -> Iterator[str]:
+        if path.suffix == ".parquet":
+            return parquet_rows(path, self.options.field)
+        if path.suffix in (".json", ".jsonl"):
+            return jsonl_rows(path, self.options.field)
+        return line_rows(path, keep_ends=self.options.line_ends == "keep")
+
+
+def line_rows(path: Path, keep_ends: bool) -> Iterator[str]:
+    """Lines as rows; a blank one is empty. With ``keep_ends`` the others keep their line break,
+    as the rows of the hub's WikiText do."""
+    with path.open(encoding="utf-8") as handle:
+        for line in handle:
+            blank = not line.strip()
+            yield "" if blank else line if keep_ends else line.rstrip("\n")
+
+
+def parquet_rows(path: Path, field: str) -> Iterator[str]:
+    """One text column of a parquet file, a few thousand rows in memory at a time.
+
+    Raises:
+        UserError: There is no such column.
+    """
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    with pyarrow.parquet.ParquetFile(path) as opened:
+        names = opened.schema_arrow.names
+        if field not in names:
+            raise UserError(f"{path} has no column {field} (data.field): {', '.join(names)}.")
+        for batch in opened.iter_batches(batch_size=4096, columns=[field]):
+            for text in batch.column(0).to_pylist():
+                yield text or ""
