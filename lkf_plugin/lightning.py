@@ -33,7 +33,7 @@ from lkf_plugin.objective.two_phase import BackwardPlan, two_phase_objective
 from lkf_plugin.objective.two_time import two_time_scores
 
 if TYPE_CHECKING:
-    from lkf_plugin.host.contract import HostDiffusion as _Base
+    _Base = Any  # a host's module, see host.contract.HostDiffusion
 else:
     _Base = object
 
@@ -78,7 +78,7 @@ class LatentKernelMixin(_Base):
                     shadow.copy_(parameter.detach())
 
     def _backward_plan(self) -> BackwardPlan | None:
-        """None keeps every pair in the graph; so does M = 1, where there is nothing to leave out."""
+        """None keeps every pair in the graph, as does M = 1, where nothing can be left out."""
         loss = self.config.loss
         if self.backbone.num_components == 1 or loss.name != "mixture" or loss.backward == "dense":
             return None
@@ -146,9 +146,7 @@ class LatentKernelMixin(_Base):
         xs_BL = reveal_tokens(xt_BL, x1_BL, p_B1, self.mask_index)
         counted_BL = (xt_BL == self.mask_index) & (attention_mask > 0)
         form = self.config.loss.form
-        scores = two_time_scores(
-            self.backbone, xt_BL, xs_BL, counted_BL, t_B, s_B, form, self.head
-        )
+        scores = two_time_scores(self.backbone, xt_BL, xs_BL, counted_BL, t_B, s_B, form, self.head)
         ell_BM = scores.logp_BML.sum(-1)
         nll_B = -log_mixture(scores.logw_BM, ell_BM)
         loss = nll_B.mean()

@@ -1,4 +1,7 @@
-"""SUBS: zero mask probability and carry-over of revealed tokens (MDLM, Diffusion._subs_parameterization)."""
+"""SUBS: zero mask probability and carry-over of revealed tokens.
+
+Source: MDLM, Diffusion._subs_parameterization.
+"""
 
 from __future__ import annotations
 

@@ -58,9 +58,13 @@ class Cell:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--out", default="outputs/demo", help="run folder")
-    parser.add_argument("--steps", type=int, default=None, help="training steps (default: the recipe's)")
+    parser.add_argument(
+        "--steps", type=int, default=None, help="training steps (default: the recipe's)"
+    )
     parser.add_argument("--samples", type=int, default=192, help="samples a cell")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -184,7 +188,11 @@ def sample_all(
     rows = [
         ("M=1", single, plain),
         ("M=8, one frozen component", mixture, plain),
-        ("M=1, best of 8", single, lambda r: best_of_n(r, {**SELECT, "num_candidates": 8, "component": "router"})),
+        (
+            "M=1, best of 8",
+            single,
+            lambda r: best_of_n(r, {**SELECT, "num_candidates": 8, "component": "router"}),
+        ),
         ("M=8, best of 8", mixture, lambda r: best_of_m(r, SELECT)),
     ]
     cells: list[Cell] = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.golden_arrays import SUBS_FILES, assert_matches, load
 
 from lkf_plugin import corruption
+from tests.golden_arrays import SUBS_FILES, assert_matches, load
 
 
 @pytest.mark.parametrize("name", SUBS_FILES)
@@ -41,9 +41,7 @@ def test_the_two_clocks_meet():
     tau = torch.tensor([0.1, 0.5, 1.0], dtype=torch.float64)
     kept = torch.exp(-corruption.LogLinearNoise()(tau)[0])
     torch.testing.assert_close(kept, 1 - (1 - corruption.NOISE_EPS) * tau)
-    torch.testing.assert_close(
-        torch.exp(-corruption.sigma_from_kept(kept)), kept
-    )
+    torch.testing.assert_close(torch.exp(-corruption.sigma_from_kept(kept)), kept)
 
 
 def test_importance_times_have_uniform_log_move_chance():

@@ -120,7 +120,10 @@ def test_one_component_samples_as_mdlm_does():
 
 
 def test_gathered_head_is_the_same_loss_up_to_rounding():
-    exact, fast = lkf("model.num_components=1"), lkf("model.num_components=1", "loss.token_head=chunked")
+    exact, fast = (
+        lkf("model.num_components=1"),
+        lkf("model.num_components=1", "loss.token_head=chunked"),
+    )
     scramble(exact)
     fast.load_state_dict(exact.state_dict())
     x0, attention = padded_batch()
@@ -229,6 +232,7 @@ def captured_information(latent_emb_std: float, steps: int = 150) -> float:
         "model.trunk=native",
         "model.num_components=4",
         "model.dropout=0",
+        "model.open_gates=true",
         f"model.latent_emb_std={latent_emb_std}",
         "time_conditioning=true",
     )
@@ -258,7 +262,7 @@ def captured_information(latent_emb_std: float, steps: int = 150) -> float:
 
 
 def test_symmetry_breaks_within_150_steps():
-    assert captured_information(1.0) > 0.02
+    assert captured_information(1.0) > 0.5
 
 
 def test_a_small_latent_embedding_silences_the_mixture():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.golden_arrays import SUBS_FILES, assert_matches, load
 
 from lkf_plugin.subs import subs_log_probs
+from tests.golden_arrays import SUBS_FILES, assert_matches, load
 
 
 @pytest.mark.parametrize("name", SUBS_FILES)

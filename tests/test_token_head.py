@@ -12,7 +12,9 @@ from lkf_plugin.token_head import BACKENDS, token_logprob
 N, D, V, MASK = 13, 6, 11, 4
 has_torch_backend = hasattr(F, "linear_cross_entropy")
 backends = [
-    pytest.param(b, marks=pytest.mark.skipif(b == "torch" and not has_torch_backend, reason="old torch"))
+    pytest.param(
+        b, marks=pytest.mark.skipif(b == "torch" and not has_torch_backend, reason="old torch")
+    )
     for b in BACKENDS
 ]
 
@@ -53,7 +55,9 @@ def test_values_and_weighted_gradients_in_float64(backend, chunk_rows, mask, bia
     expected = reference(leaves, target, mask)
     actual = token_logprob(*leaves, target, mask, backend, chunk_rows)
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-    for a, e in zip(gradients(actual, weight, leaves), gradients(expected, weight, leaves), strict=True):
+    for a, e in zip(
+        gradients(actual, weight, leaves), gradients(expected, weight, leaves), strict=True
+    ):
         torch.testing.assert_close(a, e, rtol=1e-11, atol=1e-12)
 
 
@@ -64,7 +68,9 @@ def test_float32_stays_close_to_float64(backend):
     expected = reference(leaves, target, MASK)
     assert actual.dtype == torch.float32
     torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
-    for a, e in zip(gradients(actual, weight, leaves), gradients(expected, weight, leaves), strict=True):
+    for a, e in zip(
+        gradients(actual, weight, leaves), gradients(expected, weight, leaves), strict=True
+    ):
         torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5)
 
 
@@ -80,7 +86,9 @@ def test_under_bf16_autocast_only_the_product_is_half_precision(backend):
     logits[:, MASK] = -torch.inf
     rows = torch.log_softmax(logits, -1).gather(-1, target[:, None]).squeeze(-1)
     torch.testing.assert_close(actual, rows, rtol=1e-6, atol=1e-6)
-    for a, e in zip(gradients(actual, weight, leaves), gradients(rows, weight, leaves), strict=True):
+    for a, e in zip(
+        gradients(actual, weight, leaves), gradients(rows, weight, leaves), strict=True
+    ):
         torch.testing.assert_close(a, e, rtol=3e-2, atol=3e-2)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
+from lkf_plugin.backbone.trunk import open_gates
 from lkf_plugin.errors import UserError
 
 __all__ = ["LatentKernelBackbone", "MatchedTrunk", "NativeTrunk", "build_backbone"]
@@ -46,6 +47,8 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         trunk = NativeTrunk(length=model["length"], **shape)
     else:
         raise UserError(f"model.trunk={model['trunk']} is unknown: take matched or native.")
+    if model.get("open_gates", False):
+        open_gates(trunk)
     return LatentKernelBackbone(
         trunk,
         hidden_size=model["hidden_size"],

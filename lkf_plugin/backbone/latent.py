@@ -70,8 +70,8 @@ class LatentKernelBackbone(nn.Module):
             self.latent_emb = nn.Embedding(num_components, cond_dim)
             nn.init.normal_(self.latent_emb.weight, std=latent_emb_std)
             if num_components > 1:
-                for block in trunk.blocks[self.first_latent :]:
-                    nn.init.normal_(block.adaLN_modulation.weight, std=latent_film_std)
+                for film in trunk.modulations()[self.first_latent :]:
+                    nn.init.normal_(film.weight, std=latent_film_std)
         if num_components == 1:
             # log w = 0 whatever they hold, so their gradient is zero: freezing them says so to
             # the optimizer, to gradient clipping and to DDP.

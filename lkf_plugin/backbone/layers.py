@@ -48,7 +48,7 @@ class TimestepEmbedder(nn.Module):
 
     def forward(self, t_B: Tensor) -> Tensor:
         features = self.features(t_B)
-        return self.mlp(features.to(self.mlp[0].weight.dtype))
+        return self.mlp(features.to(next(self.mlp.parameters()).dtype))
 
 
 class TokenEmbedding(nn.Module):

@@ -49,6 +49,13 @@ class MatchedBlock(nn.Module):
         )
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 6 * dim))
 
+    @property
+    def mlp_out(self) -> nn.Linear:
+        """The MLP's last projection."""
+        layer = self.mlp[2]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
     def _attention(self, x_RLD: Tensor, cos_sin: tuple[Tensor, Tensor]) -> Tensor:
         qkv = self.attn_qkv(x_RLD).unflatten(-1, (3, self.n_heads, -1))
         q, k, v = qkv.unbind(dim=2)
@@ -137,6 +144,15 @@ class MatchedTrunk(nn.Module):
         out = self.output_layer
         shift, scale = out.adaLN_modulation(act_RC)[:, None].chunk(2, dim=2)
         return out.linear(modulate(out.norm_final(h_RLD), shift, scale))
+
+    def modulations(self) -> list[nn.Linear]:
+        """The adaLN projection of each block."""
+        return [block.adaLN_modulation for block in self.blocks if isinstance(block, MatchedBlock)]
+
+    def branch_outputs(self) -> list[nn.Linear]:
+        """The last projection of every residual branch."""
+        blocks = [block for block in self.blocks if isinstance(block, MatchedBlock)]
+        return [layer for b in blocks for layer in (b.attn_out, b.mlp_out)]
 
     @property
     def head_weight(self) -> Tensor:

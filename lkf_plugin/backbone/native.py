@@ -133,6 +133,15 @@ class NativeTrunk(nn.Module):
     def output_logits(self, h_RLD: Tensor, act_RC: Tensor) -> Tensor:
         return F.linear(self.norm_final(h_RLD), self.head_weight)
 
+    def modulations(self) -> list[nn.Linear]:
+        """The adaLN projection of each block."""
+        return [block.adaLN_modulation for block in self.blocks if isinstance(block, NativeBlock)]
+
+    def branch_outputs(self) -> list[nn.Linear]:
+        """The last projection of every residual branch."""
+        blocks = [block for block in self.blocks if isinstance(block, NativeBlock)]
+        return [layer for b in blocks for layer in (b.attn_out, b.mlp.w_out)]
+
     @property
     def head_weight(self) -> Tensor:
         return self.token_embed.weight

@@ -39,7 +39,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def trunk_weights(checkpoint: dict[str, Any], names: list[str], path: str | Path) -> dict[str, Tensor]:
+def trunk_weights(
+    checkpoint: dict[str, Any], names: list[str], path: str | Path
+) -> dict[str, Tensor]:
     """Trunk tensors by their name inside the trunk, from an M = 1 or an MDLM checkpoint.
 
     The moving average is taken where the checkpoint has one.

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
-from lkf_plugin.backbone.trunk import BranchState, TrunkState
+from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.subs import NEG_INFINITY
 
 
@@ -82,7 +82,7 @@ class DecodeNetwork:
             return self.backbone.hidden_at(branch, inverse_R[row_N], position_N)
         state = self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
         rows = torch.arange(x_RL.shape[0], device=x_RL.device)
-        branch: BranchState = self.backbone.branch(state, rows, component_R)
+        branch = self.backbone.branch(state, rows, component_R)
         return self.backbone.hidden_at(branch, row_N, position_N)
 
     def token_log_probs(self, hidden_ND: Tensor) -> Tensor:

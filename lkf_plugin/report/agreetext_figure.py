@@ -73,7 +73,13 @@ def _draw_words(axes: Any, y: float, words: Sequence[str], faults: Sequence[bool
     x, step = 0.02, 0.0118
     for word, fault in zip(words, faults, strict=True):
         axes.text(
-            x, y, word, fontsize=8, family="monospace", va="top", color=RED if fault else "#222222",
+            x,
+            y,
+            word,
+            fontsize=8,
+            family="monospace",
+            va="top",
+            color=RED if fault else "#222222",
             weight="bold" if fault else "normal",
         )
         x += step * (len(word) + 1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.tiny import MODEL, tiny_backbone
 
 from lkf_plugin.backbone import build_backbone
 from lkf_plugin.errors import UserError
 from lkf_plugin.kernel import marginal_log_probs, router_regularizer
 from lkf_plugin.subs import subs_log_probs
+from tests.tiny import MODEL, tiny_backbone
 
 X = torch.tensor([[2, 2, 0, 2, 5, 2], [1, 2, 2, 2, 2, 3]])
 SIGMA = torch.tensor([0.3, 1.2], dtype=torch.float64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.golden_arrays import load
 
 from lkf_plugin.backbone import MatchedTrunk, build_backbone
+from tests.golden_arrays import load
 
 PAPER = {
     "type": "lkf",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.tiny import MODEL, tiny_backbone
 
 from lkf_plugin.backbone import build_backbone
 from lkf_plugin.backbone.warm_start import start_from_factorised
 from lkf_plugin.errors import UserError
+from tests.tiny import MODEL, tiny_backbone
 
 X = torch.tensor([[2, 2, 0, 2, 5, 2], [1, 2, 2, 2, 2, 3]])
 SIGMA = torch.tensor([0.3, 1.2])

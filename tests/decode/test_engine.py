@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 import torch
-from tests.tiny import tiny_backbone
 
 from lkf_plugin.corruption import LogLinearNoise, reveal_probabilities, sampling_times
 from lkf_plugin.decode.engine import RolloutEngine, Rollouts
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.subs import subs_log_probs
+from tests.tiny import tiny_backbone
 
 MASK, V, L = 2, 3, 2  # two words and the mask
 

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from tests.tiny import tiny_backbone
 
 from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.decode.best_of_m import best_of_m, living_components
@@ -19,6 +18,7 @@ from lkf_plugin.decode.policy import DecodeRequest
 from lkf_plugin.decode.registry import resolve_policy
 from lkf_plugin.decode.scores import mixture_nelbo
 from lkf_plugin.errors import UserError
+from tests.tiny import tiny_backbone
 
 BEST = {"selector": "nelbo", "score_draws": 3, "shared_noise": False, "min_prior": None}
 
@@ -141,7 +141,11 @@ def test_nelbo_score_is_unbiased_and_its_draws_are_shared():
         for row in range(2):
             xt = torch.where(m, 2, x[row]).expand(len(mid), -1)
             scores = component_scores(
-                net.backbone, xt, x[row].expand(len(mid), -1), m.expand(len(mid), -1), sigma,
+                net.backbone,
+                xt,
+                x[row].expand(len(mid), -1),
+                m.expand(len(mid), -1),
+                sigma,
                 HeadSettings("full"),
             )
             log_psi = log_mixture(scores.logw_BM, scores.logp_BML.sum(-1))

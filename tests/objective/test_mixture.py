@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 import torch
-from tests.golden_arrays import SUBS_FILES, assert_matches, load
-from tests.tiny import tiny_backbone
 
 from lkf_plugin.corruption import nelbo_weight
 from lkf_plugin.kernel import marginal_log_probs
 from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
 from lkf_plugin.objective.mixture import marginal_nll, mixture_objective
 from lkf_plugin.subs import subs_log_probs
+from tests.golden_arrays import SUBS_FILES, assert_matches, load
+from tests.tiny import tiny_backbone
 
 MASK = 3
 HEADS = [HeadSettings("mdlm"), HeadSettings("full"), HeadSettings("chunked", 5)]
@@ -49,9 +49,7 @@ def test_against_brute_force_on_every_sequence(head, trunk):
         visible = torch.tensor([1, 0, 2])
         targets = words[(words[:, kept] == visible[kept]).all(-1)]
         xt = torch.where(kept, visible, MASK).expand(len(targets), -1)
-        scores = component_scores(
-            model, xt, targets, xt == MASK, sigma.expand(len(targets)), head
-        )
+        scores = component_scores(model, xt, targets, xt == MASK, sigma.expand(len(targets)), head)
         weight = torch.linspace(0.5, 2, len(targets), dtype=torch.float64)
         objective = mixture_objective(scores, weight, xt == MASK)
         expected = torch.stack(
@@ -150,9 +148,7 @@ def test_marginal_nelbo_against_enumeration():
     sigma = torch.full((4,), 0.9, dtype=torch.float64)
     chance = 1 - torch.exp(-sigma[0])
     prob = torch.where(masks, chance, 1 - chance).prod(-1)
-    scores = component_scores(
-        model, xt, x0.expand(4, -1), masks, sigma, HeadSettings("chunked")
-    )
+    scores = component_scores(model, xt, x0.expand(4, -1), masks, sigma, HeadSettings("chunked"))
     value = (prob[:, None] * marginal_nll(scores, torch.ones(4), masks)).sum()
     state = model.encode(xt, sigma)
     logp = subs_log_probs(model.logits(model.branch(state)), xt.repeat_interleave(2, 0), MASK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.tiny import tiny_backbone
 
 from lkf_plugin.backbone.dropout import RowDraw
 from lkf_plugin.objective import two_phase
@@ -15,6 +14,7 @@ from lkf_plugin.objective.components import (
 )
 from lkf_plugin.objective.mixture import mixture_objective
 from lkf_plugin.objective.two_phase import BackwardPlan, pair_coefficients, two_phase_objective
+from tests.tiny import tiny_backbone
 
 MASK, M = 2, 5
 HEAD = HeadSettings("chunked", 7)

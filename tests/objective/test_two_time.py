@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 import torch
-from tests.tiny import tiny_backbone
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.kernel import log_mixture
 from lkf_plugin.objective.components import HeadSettings
 from lkf_plugin.objective.two_time import two_time_scores
+from tests.tiny import tiny_backbone
 
 MASK = 2
 

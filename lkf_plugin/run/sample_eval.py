@@ -1,0 +1,172 @@
+"""mode=sample_eval: samples from a checkpoint, on either host."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, open_dict
+from tqdm import tqdm
+
+from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.judge import Judge, decode_samples
+from lkf_plugin.run.common import (
+    autocast,
+    build_module,
+    choose_device,
+    find_checkpoint,
+    load_weights,
+    use_cpus,
+)
+from lkf_plugin.run.ppl_eval import provenance
+from lkf_plugin.run.settings import write_atomically
+from lkf_plugin.train.seeding import seed_position
+
+GAP = "[MASK]"
+
+
+def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
+    """Draws samples; writes ``samples.jsonl`` and ``sample_eval.json`` into the run folder.
+
+    Returns:
+        The contents of ``sample_eval.json``.
+    """
+    prepared = prepare(config, splits=("valid",))
+    path = find_checkpoint(config)
+    use_cpus(config)
+    device = choose_device(config)
+    module, step = _load(config, host, prepared, path)
+    module.to(device)
+    if config.sampling.prompt is not None:
+        if not hasattr(module, "prompt_ids"):
+            raise UserError("MDLM's own module takes no sampling.prompt: set host=builtin.")
+        module.prompt_ids = read_prompt(config, prepared)
+    samples, calls = _draw(config, module, device, prepared.tokenizer)
+    folder = Path(config.run_dir)
+    rows = [dataclasses.asdict(sample) for sample in samples]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomically(folder / "samples.jsonl", lines)
+    for row in rows[: config.sampling.num_sample_log]:
+        print(f"--- {row['text']}")
+    report: dict[str, Any] = {
+        "metrics": _judge(config, [row["text"] for row in rows], device),
+        **provenance(config, prepared, module, path, step),
+        "num_samples": len(rows),
+        "sampling_steps": config.sampling.steps,
+        "predictor": config.sampling.predictor,
+        "eps": config.sampling.eps,
+        "noise_removal": config.sampling.noise_removal,
+        "policy": getattr(module, "policy", "mdlm"),
+        "decode": dict(config.decode),
+        "prompt": config.sampling.prompt,
+        **calls,
+    }
+    write_atomically(folder / "sample_eval.json", json.dumps(report, indent=2) + "\n")
+    print(f"{len(rows)} samples written to {folder / 'samples.jsonl'}")
+    return report
+
+
+def _load(
+    config: DictConfig, host: str, prepared: PreparedData, path: Path
+) -> tuple[Any, int | None]:
+    """The module with the checkpoint's weights, and the checkpoint's step."""
+    if host == "mdlm":
+        from lkf_plugin.host.mdlm import load_model
+
+        with open_dict(config):
+            config.eval.checkpoint_path = str(path)
+        return load_model(config), None
+    module = build_module(config, prepared.tokenizer)
+    step = load_weights(module, path)["step"]
+    if config.eval.disable_ema:
+        module.ema = None
+    return module, step
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One sample: its text without special tokens, and its ids (semi-AR gives texts only)."""
+
+    text: str
+    ids: list[int] | None
+
+
+def _draw(
+    config: DictConfig, module: Any, device: torch.device, tokenizer: Any
+) -> tuple[list[Sample], dict[str, float]]:
+    """Samples, and the network calls a sample where the decoding policy counts them."""
+    sampling = config.sampling
+    samples: list[Sample] = []
+    counts: list[tuple[float, float]] = []
+    for i in tqdm(range(sampling.num_sample_batches), desc="sampling", unit="batch"):
+        seed_position(config.seed, "sample", i, 0)
+        with autocast(config, device):
+            if sampling.semi_ar:
+                _, texts, _ = module.restore_model_and_semi_ar_sample(
+                    sampling.stride_length, sampling.num_strides, dt=1 / sampling.steps
+                )
+                samples += [Sample(text, None) for text in texts[-1]]
+                continue
+            ids_GL = module.restore_model_and_sample(num_steps=sampling.steps, eps=sampling.eps)
+        texts = decode_samples(tokenizer, ids_GL)
+        samples += [Sample(t, ids) for t, ids in zip(texts, ids_GL.tolist(), strict=True)]
+        decoded = getattr(module, "last_decoded", None)
+        if decoded is not None:
+            counts.append((decoded.steps_calls, decoded.network_calls))
+    if not counts:
+        return samples, {}
+    stated, run = (sum(column) / len(counts) for column in zip(*counts, strict=True))
+    return samples, {"steps_calls": stated, "network_calls": run}
+
+
+def _judge(config: DictConfig, texts: list[str], device: torch.device) -> dict[str, Any]:
+    evaluation = config.eval
+    if not evaluation.compute_generative_perplexity:
+        return {}
+    judge = Judge(evaluation.gen_ppl_eval_model_name_or_path, device=device)
+    score = judge.score(
+        texts, max_length=config.model.length, batch_size=evaluation.perplexity_batch_size
+    )
+    print(f"{score.metric} {score.ppl:.4f} over {score.tokens} tokens")
+    return {
+        "gen_ppl": score.ppl,
+        "gen_ppl_se": score.se,
+        "gen_ppl_tokens": score.tokens,
+        "judge": judge.label,
+        "judge_revision": judge.revision,
+        "judge_dtype": score.dtype,
+    }
+
+
+def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
+    """Ids [L] of ``sampling.prompt``, a text or the path of a text file; gaps are masks.
+
+    Each ``[MASK]`` stands for one token. What the prompt leaves of the length is masked, too.
+
+    Raises:
+        UserError: it is longer than the model's length, or has tokens only.
+    """
+    given = str(config.sampling.prompt)
+    text = Path(given).read_text(encoding="utf-8") if os.path.isfile(given) else given
+    ids: list[int] = []
+    for i, piece in enumerate(text.strip("\n").split(GAP)):
+        if i:
+            ids.append(prepared.mask_index)
+        if piece.strip():
+            ids += prepared.tokenizer.encode(piece, add_special_tokens=False)
+    length = config.model.length
+    if len(ids) > length:
+        raise UserError(
+            f"sampling.prompt has {len(ids)} tokens, more than model.length={length}: shorten it."
+        )
+    ids += [prepared.mask_index] * (length - len(ids))
+    if prepared.mask_index not in ids:
+        raise UserError(
+            f"sampling.prompt leaves nothing to fill: put {GAP} where words are missing."
+        )
+    return torch.tensor(ids)

@@ -1,0 +1,1 @@
+"""Training machinery around the mathematics: seeds, EMA, optimizers, logs, checkpoints."""

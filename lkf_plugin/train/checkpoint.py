@@ -1,0 +1,329 @@
+"""Checkpoints that survive a kill at any time, and a callback that says when to take them.
+
+Files in the checkpoint folder: ``last.ckpt`` (resume from here), ``step-N.ckpt`` (the newest few)
+and ``best.ckpt`` (lowest monitored value). Equal ones share their bytes on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.callbacks import Checkpoint
+
+from lkf_plugin.errors import UserError
+from lkf_plugin.train.csv_log import CsvLog
+
+LAST, BEST = "last.ckpt", "best.ckpt"
+SIGTERM_STATUS = 128 + signal.SIGTERM
+
+
+class Preempted(SystemExit):
+    """SIGTERM arrived; the run is saved. Leaves the process with status 143."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(SIGTERM_STATUS)
+        self.sentence = sentence
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the target, flushes to the device, then renames: never half a file."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Saves one checkpoint.
+
+        Raises:
+            UserError: the disk is full; what was there before is untouched.
+        """
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = target.with_name(f".{target.name}.tmp")
+        try:
+            with scratch.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, target)
+        except BaseException as error:
+            scratch.unlink(missing_ok=True)
+            if _disk_full(error):
+                raise UserError(
+                    f"The disk is full, so {target} could not be saved: free some space and run "
+                    "the same command again; the checkpoint before it is intact."
+                ) from error
+            raise
+        _flush_folder(target.parent)
+
+
+def _disk_full(error: BaseException | None) -> bool:
+    """Whether ENOSPC or a quota is behind it (torch's writer may wrap it in a RuntimeError)."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def share_file(source: Path, target: Path) -> None:
+    """Makes ``target`` the same file as ``source``, replacing it in one stroke."""
+    scratch = target.with_name(f".{target.name}.tmp")
+    scratch.unlink(missing_ok=True)
+    try:
+        os.link(source, scratch)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, scratch)
+    os.replace(scratch, target)
+
+
+class StepCheckpoint(Checkpoint):
+    """Saves every few steps, at the best validation, at the end, and on SIGTERM.
+
+    A step with a validation is saved after it, so that a resumed run neither repeats nor misses
+    one. Training on the built-in host resumes bit for bit.
+
+    Args:
+        dirpath: folder of the checkpoints.
+        every_n_steps: optimizer steps between two saves.
+        keep_last: how many ``step-N.ckpt`` to keep; 0 keeps none.
+        monitor: logged value whose minimum ``best.ckpt`` follows; None for no best.ckpt.
+    """
+
+    def __init__(
+        self,
+        dirpath: str,
+        every_n_steps: int,
+        keep_last: int = 1,
+        monitor: str | None = "val/nll",
+    ) -> None:
+        super().__init__()
+        if every_n_steps < 1:
+            raise UserError(f"checkpointing.every_n_steps={every_n_steps} must be at least 1.")
+        if keep_last < 0:
+            raise UserError(f"checkpointing.keep_last={keep_last} must be 0 or more.")
+        self.folder = Path(dirpath)
+        self.every_n_steps = every_n_steps
+        self.keep_last = keep_last
+        self.monitor = monitor
+        self.best_value: float | None = None
+        self.best_step = 0
+        self.validated_step = 0  # newest step whose validation is behind us
+        self._saved_step = 0
+        self._seen_step = 0  # newest step after which we stood between two steps
+        self._terminated = False
+        self._handler_before: Any = None
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers only."""
+        return {
+            "best_value": self.best_value,
+            "best_step": self.best_step,
+            "validated_step": self.validated_step,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores what ``state_dict`` gave."""
+        self.best_value = state_dict["best_value"]
+        self.best_step = state_dict["best_step"]
+        self.validated_step = state_dict["validated_step"]
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Takes back the count of a batch that was fetched but not begun."""
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for scope in ("total", "current"):
+            progress[scope]["ready"] = progress[scope]["started"]
+
+    # --- hooks ---------------------------------------------------------------------------------
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Makes every save of this trainer atomic."""
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Rewinds the log, listens for SIGTERM, makes up for a validation cut short by one."""
+        step = trainer.global_step
+        self._saved_step = self._seen_step = step
+        for logger in trainer.loggers:
+            if isinstance(logger, CsvLog):
+                logger.rewind(step)
+        self._handler_before = signal.signal(signal.SIGTERM, self._on_sigterm)
+        if step > self.validated_step and _validation_due(trainer):
+            _validate_now(trainer)
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any
+    ) -> None:
+        """Between two steps: stops if told to, else saves the step that was just done.
+
+        Only here have all of that step's values reached the log.
+        """
+        step = trainer.global_step
+        if step == self._seen_step:
+            return  # gradients are being accumulated, or the run has just begun
+        self._seen_step = step
+        if self._stopping(trainer):
+            self._stop(trainer)
+        if self._due(step):
+            self._save(trainer)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Stops before a validation if told to; the resumed run begins with it."""
+        if _in_training(trainer) and self._stopping(trainer):
+            self._stop(trainer)
+
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any
+    ) -> None:
+        """Cuts a validation short on SIGTERM; the resumed run does it again.
+
+        Only with one process: several would have to agree, and may have unequal numbers of batches.
+        """
+        abandon = getattr(pl_module, "abandon_validation", None)
+        if abandon is None or trainer.world_size > 1 or not _in_training(trainer):
+            return
+        if self._terminated or trainer.received_sigterm:
+            abandon()
+            self._stop(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Follows the best value, then saves what waited for this validation."""
+        if not _in_training(trainer):
+            return
+        step = trainer.global_step
+        self.validated_step = step
+        best = self._improved(trainer)
+        if best or self._due(step):
+            self._save(trainer, best=best, last=self._due(step))
+        if self._stopping(trainer):
+            self._stop(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Saves the end of the run."""
+        if trainer.global_step > self._saved_step:
+            self._save(trainer)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Gives SIGTERM back."""
+        self._ignore_sigterm_no_more()
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Gives SIGTERM back when training fails, too."""
+        self._ignore_sigterm_no_more()
+
+    # --- SIGTERM -------------------------------------------------------------------------------
+
+    def _on_sigterm(self, signum: int, frame: FrameType | None) -> None:
+        self._terminated = True
+
+    def _ignore_sigterm_no_more(self) -> None:
+        if self._handler_before is not None:
+            signal.signal(signal.SIGTERM, self._handler_before)
+            self._handler_before = None
+
+    def _stopping(self, trainer: L.Trainer) -> bool:
+        """Whether any process was told to stop (a collective call)."""
+        told = self._terminated or trainer.received_sigterm
+        if trainer.world_size > 1:
+            return trainer.strategy.reduce_boolean_decision(told, all=False)
+        return told
+
+    def _stop(self, trainer: L.Trainer) -> None:
+        if trainer.global_step > self._saved_step:
+            self._save(trainer, numbered=False)
+        raise Preempted(
+            f"SIGTERM: saved step {trainer.global_step} to {self.folder / LAST}; "
+            "run the same command again to go on."
+        )
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def _due(self, step: int) -> bool:
+        return step % self.every_n_steps == 0 and step != self._saved_step
+
+    def _improved(self, trainer: L.Trainer) -> bool:
+        if self.monitor is None or self.monitor not in trainer.callback_metrics:
+            return False
+        value = float(trainer.callback_metrics[self.monitor])
+        if self.best_value is not None and not value < self.best_value:
+            return False
+        self.best_value, self.best_step = value, trainer.global_step
+        return True
+
+    def _save(
+        self, trainer: L.Trainer, best: bool = False, last: bool = True, numbered: bool = True
+    ) -> None:
+        """Saves once and shares the file among its names.
+
+        best.ckpt comes first: a kill in between then costs nothing, because the steps since the
+        older last.ckpt are done again and arrive at the same best.
+        """
+        step = trainer.global_step
+        for logger in trainer.loggers:
+            logger.save()
+        names = [BEST] if best else []
+        if last:
+            names += [f"step-{step}.ckpt"] if numbered and self.keep_last else []
+            names += [LAST]
+            self._saved_step = step
+        first, *others = (self.folder / name for name in names)
+        trainer.save_checkpoint(first, weights_only=False)
+        if trainer.is_global_zero:
+            for other in others:
+                share_file(first, other)
+            if last:
+                self._drop_old()
+        trainer.strategy.barrier("StepCheckpoint._save")
+
+    def _drop_old(self) -> None:
+        found = {int(m[1]): p for p in self.folder.iterdir() if (m := _NUMBERED.match(p.name))}
+        for step in sorted(found)[: -self.keep_last or None]:
+            found[step].unlink()
+
+
+_NUMBERED = re.compile(r"^step-(\d+)\.ckpt$")
+
+
+def _in_training(trainer: L.Trainer) -> bool:
+    return trainer.state.fn == "fit" and not trainer.sanity_checking
+
+
+def _validation_due(trainer: L.Trainer) -> bool:
+    """Whether validation follows the batch that was just done."""
+    if not trainer.enable_validation or not isinstance(trainer.val_check_batch, int):
+        return False
+    loop = trainer.fit_loop
+    over_epochs = trainer.check_val_every_n_epoch is None
+    done = (loop.total_batch_idx if over_epochs else loop.batch_idx) + 1
+    return done > 0 and done % trainer.val_check_batch == 0
+
+
+def _validate_now(trainer: L.Trainer) -> None:
+    """Runs the validation that belongs to the restored step."""
+    trainer.validating = True
+    trainer.fit_loop.epoch_loop.val_loop.run()
+    trainer.training = True
