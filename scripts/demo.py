@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=None, help="training steps (default: the recipe's)"
     )
-    parser.add_argument("--samples", type=int, default=192, help="samples a cell")
+    parser.add_argument("--samples", type=int, default=128, help="samples a cell")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     try:
@@ -149,10 +149,9 @@ def watch(out: Path, processes: dict[int, subprocess.Popen[bytes]]) -> None:
         for M, bar in bars.items():
             step, total, loss = progress(out / f"M{M}")
             bar.total = total
-            bar.n = step
-            if loss is not None:
+            if step > bar.n:
                 bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-            bar.refresh()
+                bar.update(step - bar.n)
     for bar in bars.values():
         bar.close()
 
@@ -236,7 +235,7 @@ def describe(single: LoadedRun, mixture: LoadedRun, samples: int, seed: int) -> 
         "corpus": f"AgreeText, {CLAUSES} clauses, {config.model.length} words",
         "tokenizer": "words (87 and the mask)",
         "wrap": config.data.wrap,
-        "training_steps": {"M=1": single.step, "M=8": mixture.step},
+        "training steps": f"{single.step} (M=1), {mixture.step} (M=8)",
         "trunk": config.model.trunk,
         "batch": config.loader.global_batch_size,
         "ema": config.training.ema,

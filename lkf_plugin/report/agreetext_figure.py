@@ -70,7 +70,7 @@ def _draw_samples(axes: Any, samples: Mapping[str, Tensor]) -> None:
 
 def _draw_words(axes: Any, y: float, words: Sequence[str], faults: Sequence[bool]) -> None:
     """Words side by side, each in its own colour, spaced by a fixed-width font."""
-    x, step = 0.02, 0.0118
+    x, step = 0.02, 0.0112
     for word, fault in zip(words, faults, strict=True):
         axes.text(
             x,

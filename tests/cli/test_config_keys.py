@@ -38,7 +38,8 @@ loss.token_head
 lr_scheduler._target_ lr_scheduler.num_warmup_steps
 model.activation_checkpointing model.cond_dim model.dropout model.hidden_size model.latent_blocks
 model.latent_emb_std model.latent_film_std model.length model.n_blocks model.n_heads model.name
-model.num_components model.scale_by_sigma model.tie_word_embeddings model.trunk model.type
+model.num_components model.open_gates model.scale_by_sigma model.tie_word_embeddings
+model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type
 optim.beta1 optim.beta2 optim.eps optim.lr optim.muon_lr optim.name optim.weight_decay
 sampling.eps sampling.noise_removal sampling.num_sample_batches sampling.num_sample_log
@@ -86,6 +87,11 @@ def test_every_other_file(compose: Compose, group: str, name: str) -> None:
     OmegaConf.to_container(compose(f"{group}={name}", *extra), resolve=True)
 
 
+@pytest.mark.parametrize("name", options("experiment"))
+def test_every_experiment_is_valid(compose: Compose, name: str) -> None:
+    validate(compose(f"experiment={name}", "trainer.devices=1"), "builtin")
+
+
 def test_every_group_has_been_looked_at() -> None:
     groups = {path.parent.name for path in CONFIGS.rglob("*.yaml")} - {CONFIGS.name}
     seen = {"model", "loss", "data", "decode", "logger", "strategy", "noise", "lr_scheduler"}
@@ -103,9 +109,10 @@ def test_mixture_differs_from_mdlm_in_named_keys_only(compose: Compose) -> None:
     theirs = flatten(OmegaConf.to_container(compose("model=small", "loss=mdlm"), resolve=True))
     mine = flatten(OmegaConf.to_container(compose("model=lkf", "loss=mixture"), resolve=True))
     different = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
-    lkf_only = {"num_components", "latent_blocks", "trunk", "latent_emb_std", "latent_film_std"}
+    ours = set(compose("model=lkf", "loss=mixture").model) - set(compose("model=small").model)
+    assert "num_components" in ours
     assert {key for key in different if key.startswith("model.")} == {
-        f"model.{key}" for key in lkf_only | {"name", "type"}
+        f"model.{key}" for key in ours | {"name", "type"}
     }
     assert {key.split(".")[0] for key in different} == {
         "model",

@@ -1,0 +1,152 @@
+"""What a study's training run depends on, and the folder that it therefore gets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from lkf_plugin.corpora import agreetext
+from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
+from lkf_plugin.corpora.parity import Parity
+from lkf_plugin.errors import UserError
+
+CLAUSES = 4
+TIES = ("none", "anneal", "balance", "split")
+
+
+class Corpus(Protocol):
+    """What training needs of a corpus."""
+
+    @property
+    def length(self) -> int:
+        """Positions L."""
+
+    @property
+    def mask_id(self) -> int:
+        """Id of the mask; ids run from 0 to it."""
+
+    def sample(self, n: int, seed: int) -> Tensor:
+        """Draws [n, L]."""
+
+
+@dataclass(frozen=True)
+class AgreeText:
+    """AgreeText behind the interface of the other corpora."""
+
+    clauses: int = CLAUSES
+
+    @property
+    def length(self) -> int:
+        """Positions L."""
+        return self.clauses * agreetext.CLAUSE_LENGTH
+
+    @property
+    def mask_id(self) -> int:
+        """Id of the mask."""
+        return agreetext.MASK_ID
+
+    def sample(self, n: int, seed: int) -> Tensor:
+        """Draws [n, L]."""
+        return agreetext.sample(n, self.clauses, seed)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run. Equal recipes give equal weights on the same machine.
+
+    Attributes:
+        corpus: hidden, parity or agreetext.
+        components: M.
+        steps, seed, batch, lr, warmup: of the optimizer (AdamW, betas .9/.99, clip 1; the rate
+            holds, then falls to zero over the last 40%).
+        objective: two_time (paper, Eq. nll) or mixture (Eq. x0loss).
+        form: two_time's law of a masked position: analytic or learned.
+        lambda_ent, lambda_lb: router regulariser, nats a sequence.
+        ties: what is done about components that own the same values (see ``ties.py``).
+        latent_emb_std, latent_film_std: spread of the latent's parameters at the start.
+        width, blocks: of the network; its last block sees the latent.
+        ema: decay of the averaged weights, 0 for none.
+        t_max: two_time's largest t.
+    """
+
+    corpus: str = "hidden"
+    components: int = 16
+    steps: int = 3000
+    seed: int = 0
+    batch: int = 64
+    lr: float = 2e-3
+    warmup: int = 20
+    objective: str = "two_time"
+    form: str = "analytic"
+    lambda_ent: float = 0.1
+    lambda_lb: float = -0.1
+    ties: str = "none"
+    latent_emb_std: float = 1.0
+    latent_film_std: float = 0.02
+    width: int = 64
+    blocks: int = 2
+    ema: float = 0.0
+    t_max: float = 0.95
+
+    def __post_init__(self) -> None:
+        make_corpus(self.corpus)
+        unknown = [tie for tie in self.ties.split("+") if tie not in TIES]
+        if unknown:
+            raise UserError(f"ties={self.ties} is unknown: take {', '.join(TIES)}, joined by +.")
+        if self.objective not in ("two_time", "mixture"):
+            raise UserError(f"objective={self.objective} is unknown: take two_time or mixture.")
+        if self.steps < 1 or self.warmup >= self.steps:
+            raise UserError(f"steps={self.steps} must be more than the warm-up's {self.warmup}.")
+
+    def model(self) -> dict[str, Any]:
+        """The ``model`` config of this network."""
+        return {
+            "type": "lkf",
+            "trunk": "native",
+            "hidden_size": self.width,
+            "cond_dim": self.width,
+            "n_blocks": self.blocks,
+            "n_heads": 4,
+            "length": make_corpus(self.corpus).length,
+            "dropout": 0.0,
+            "num_components": self.components,
+            "latent_blocks": 1,
+            "latent_emb_std": self.latent_emb_std,
+            "latent_film_std": self.latent_film_std,
+            "open_gates": True,
+        }
+
+    @property
+    def digest(self) -> str:
+        """Of everything above, 10 hex digits."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """Readable and unique: the run's folder and the record's name."""
+        return f"{self.corpus}-M{self.components}-n{self.steps}-s{self.seed}-{self.digest}"
+
+    def folder(self, root: Path) -> Path:
+        """Where the run lives."""
+        return root / "runs" / self.name
+
+
+def make_corpus(name: str) -> HiddenAgreement | Parity | AgreeText:
+    """The corpus at the paper's size.
+
+    Raises:
+        UserError: unknown name.
+    """
+    if name == "hidden":
+        return HiddenAgreement()
+    if name == "parity":
+        return Parity()
+    if name == "agreetext":
+        return AgreeText()
+    raise UserError(f"corpus={name} is unknown: take hidden, parity or agreetext.")
