@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.train.muon import Muon
 
 OPTIMIZERS = ("adamw", "muon")
 
@@ -25,7 +26,7 @@ def build_optimizer(
             and, for muon, ``muon_lr``.
 
     Raises:
-        UserError: unknown name, or muon on a torch that has none.
+        UserError: unknown name, or muon for a network without hidden matrices.
     """
     named = [(name, weight) for name, weight in named_parameters if weight.requires_grad]
     adamw: dict[str, Any] = {
@@ -38,11 +39,6 @@ def build_optimizer(
         return AdamW([weight for _, weight in named], **adamw)
     if optim["name"] != "muon":
         raise UserError(f"optim.name={optim['name']} is unknown: take adamw or muon.")
-    if not hasattr(torch.optim, "Muon"):
-        raise UserError(
-            f"optim.name=muon needs torch 2.9 or newer (this is {torch.__version__}): "
-            "take optim.name=adamw or a newer torch."
-        )
     hidden = [weight for name, weight in named if is_hidden_matrix(name, weight)]
     others = [weight for name, weight in named if not is_hidden_matrix(name, weight)]
     if not hidden:
@@ -73,7 +69,7 @@ class MuonBesideAdamW(Optimizer):
         muon: dict[str, Any],
         adamw: dict[str, Any],
     ) -> None:
-        self._parts: list[Optimizer] = [torch.optim.Muon(hidden, **muon)]
+        self._parts: list[Optimizer] = [Muon(hidden, **muon)]
         if others:
             self._parts.append(AdamW(others, **adamw))
         groups = [group for part in self._parts for group in part.param_groups]

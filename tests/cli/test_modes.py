@@ -166,8 +166,6 @@ def test_one_trainer_a_folder(tiny: Compose, run: Run, tmp_path: Path) -> None:
 
 
 def test_muon_trains_and_resumes(tiny: Compose, run: Run, tmp_path: Path) -> None:
-    if not hasattr(torch.optim, "Muon"):
-        pytest.skip("torch has no Muon")
     run(tiny("optim.name=muon"))
     run(tiny("optim.name=muon", "trainer.max_steps=6"))
     once = tmp_path / "once"

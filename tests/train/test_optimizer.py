@@ -10,6 +10,7 @@ from torch import nn
 
 from lkf_plugin.backbone import build_backbone
 from lkf_plugin.errors import UserError
+from lkf_plugin.train.muon import Muon
 from lkf_plugin.train.optimizer import build_optimizer, is_hidden_matrix
 from lkf_plugin.train.schedules import linear_decay
 
@@ -23,7 +24,6 @@ OPTIM = {
     "weight_decay": 0.01,
 }
 MUON = OPTIM | {"name": "muon"}
-needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
 
 
 def network() -> nn.Module:
@@ -65,7 +65,6 @@ def test_adamw_has_mdlm_settings_and_skips_frozen_weights() -> None:
     assert all(weight is not frozen for weight in group["params"])
 
 
-@needs_muon
 def test_muon_takes_the_matrices_inside_blocks() -> None:
     net = network()
     optimizer = build_optimizer(net.named_parameters(), MUON)
@@ -77,7 +76,6 @@ def test_muon_takes_the_matrices_inside_blocks() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.02, 3e-4]
 
 
-@needs_muon
 def test_one_optimizer_equals_two_side_by_side() -> None:
     mine, theirs = network(), network()
     train(mine, build_optimizer(mine.named_parameters(), MUON), steps=3)
@@ -85,7 +83,7 @@ def test_one_optimizer_equals_two_side_by_side() -> None:
     hidden = [w for n, w in named if is_hidden_matrix(n, w)]
     others = [w for n, w in named if not is_hidden_matrix(n, w)]
     parts = [
-        torch.optim.Muon(hidden, lr=0.02, weight_decay=0.01),
+        Muon(hidden, lr=0.02, weight_decay=0.01),
         torch.optim.AdamW(others, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01),
     ]
 
@@ -102,7 +100,6 @@ def test_one_optimizer_equals_two_side_by_side() -> None:
         assert torch.equal(a, b)
 
 
-@needs_muon
 def test_muon_resumes_and_follows_a_schedule() -> None:
     net = network()
     optimizer = build_optimizer(net.named_parameters(), MUON)
@@ -121,10 +118,9 @@ def test_muon_resumes_and_follows_a_schedule() -> None:
         assert torch.equal(a, b)
 
 
-def test_a_torch_without_muon_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(UserError, match="torch 2.9"):
-        build_optimizer(network().named_parameters(), MUON)
+def test_muon_needs_hidden_matrices() -> None:
+    with pytest.raises(UserError, match="no hidden matrices"):
+        build_optimizer([("head.weight", nn.Parameter(torch.ones(2, 2)))], MUON)
 
 
 def test_unknown_name() -> None:
