@@ -11,10 +11,11 @@ JUDGE := $(VENV)/.judge
 TEST_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow lint bench judge clean
+.PHONY: help install demo synthetic test slow lint bench judge clean
 
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
+	@echo "make synthetic  the synthetic studies, a short version of each (under 20 minutes)"
 	@echo "make test   lint, types and the fast tests"
 	@echo "make slow   the slow tests (installs the offline judge first)"
 	@echo "make lint   ruff and mypy"
@@ -40,6 +41,9 @@ install: $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(PY) scripts/demo.py
+
+synthetic: $(INSTALLED)
+	$(PY) scripts/synthetic.py all --short
 
 test: lint
 	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'not slow and not live'

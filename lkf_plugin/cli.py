@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -118,6 +120,14 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, UserError) or not lines:
         return " ".join(lines) or type(error).__name__
     keep = [line for line in lines if not line.startswith(("full_key", "object_type", "reference"))]
+    unknown = re.match(r"Could not override '([^']+)'", keep[0])
+    if unknown:
+        return f"{unknown[1]} is no setting: `--cfg job` shows all that there are"
+    if any(line.startswith("Available options in") for line in keep):
+        start = next(i for i, line in enumerate(keep) if line.startswith("Available options in"))
+        choices = itertools.takewhile(lambda line: not line.endswith(":"), keep[start + 1 :])
+        group, _, name = keep[start - 1].rpartition("'")[0].rpartition("'")[2].partition("/")
+        return f"{group}={name} is unknown: take {', '.join(choices)}"
     return " ".join(keep[:2])
 
 

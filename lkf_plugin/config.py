@@ -11,21 +11,35 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from lkf_plugin.baselines.settings import BASELINES, NONE, check_baseline, check_process
 from lkf_plugin.errors import UserError
+from lkf_plugin.token_head import BACKENDS
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": ("train", "ppl_eval", "sample_eval"),
     "host": ("auto", "mdlm", "builtin"),
     "model.type": ("ddit", "lkf"),
     "loss.name": ("mdlm", "mixture", "two_time"),
-    "loss.token_head": ("auto", "mdlm", "full", "chunked", "torch"),
+    "loss.token_head": ("auto", "mdlm", *BACKENDS),
     "loss.backward": ("dense", "two_phase", "drawn"),
-    "decode.policy": ("auto", "mdlm", "commit", "best_of_m", "best_of_n"),
-    "decode.selector": ("nelbo", "evidence"),
+    "decode.policy": (
+        "auto",
+        "mdlm",
+        "commit",
+        "best_of_m",
+        "best_of_n",
+        "halving",
+        "deferred",
+        "probe",
+        "solo",
+        "calibrated",
+    ),
+    "decode.selector": ("nelbo", "evidence", "softmax", "centred", "random"),
     "optim.name": ("adamw", "muon"),
     "noise.type": ("loglinear",),
-    "diffusion": ("absorbing_state",),
-    "sampling.predictor": ("ddpm_cache", "ddpm", "analytic"),
+    "diffusion": ("absorbing_state", "uniform_state"),
+    "baseline.name": (NONE, *BASELINES),
+    "sampling.predictor": ("ddpm_cache", "ddpm", "analytic", "euler", "ancestral"),
 }
 POSITIVE = (
     "model.hidden_size",
@@ -130,6 +144,8 @@ def validate(config: DictConfig, host: str) -> None:
     _check_model(config)
     _check_loss(config)
     _check_training(config)
+    check_baseline(config, host)
+    check_process(config, host)
     if host == "builtin":
         _check_builtin(config)
 
@@ -193,6 +209,8 @@ def _check_loss(config: DictConfig) -> None:
         raise UserError(
             f"T={config.T} is for loss=mdlm: set T=0 (continuous time) for loss={loss.name}."
         )
+    if loss.name == "mixture":
+        _check_backward(config)
     if loss.name == "two_time":
         if model.trunk != "native" or not config.time_conditioning:
             raise UserError(
@@ -208,6 +226,25 @@ def _check_loss(config: DictConfig) -> None:
             "training.change_of_variables and training.importance_sampling exclude each other: "
             "they are two ways to the same times."
         )
+
+
+def _check_backward(config: DictConfig) -> None:
+    loss, M = config.loss, config.model.num_components
+    if M > 1 and loss.backward != "dense" and loss.token_head == "mdlm":
+        raise UserError(
+            f"loss.backward={loss.backward} gathers positions, which loss.token_head=mdlm does "
+            "not: take loss.token_head=auto, or loss.backward=dense."
+        )
+    if loss.backward == "two_phase" and not 0 <= loss.threshold < 1 / M:
+        raise UserError(
+            f"loss.threshold={loss.threshold} must lie in [0, 1 / M), so that at least one "
+            "component of every sequence is trained."
+        )
+    if loss.backward == "drawn":
+        if isinstance(loss.drawn, bool) or not isinstance(loss.drawn, int) or loss.drawn < 1:
+            raise UserError(f"loss.drawn={loss.drawn} must be a whole number of at least 1.")
+        if not 0 <= loss.keep_above <= 1:
+            raise UserError(f"loss.keep_above={loss.keep_above} must lie between 0 and 1.")
 
 
 def _check_training(config: DictConfig) -> None:
@@ -232,15 +269,10 @@ def _check_training(config: DictConfig) -> None:
 
 def _check_builtin(config: DictConfig) -> None:
     trainer = config.trainer
-    if config.backbone != "dit" or config.parameterization != "subs" or config.subs_masking:
+    if config.backbone != "dit" or config.subs_masking:
         raise UserError(
-            "The built-in host has backbone=dit with parameterization=subs: take host=mdlm for "
-            "MDLM's others."
-        )
-    if config.sampling.predictor == "analytic":
-        raise UserError(
-            "sampling.predictor=analytic is not in the built-in host: take ddpm_cache or ddpm, "
-            "or host=mdlm."
+            "The built-in host has backbone=dit without subs_masking: take host=mdlm for MDLM's "
+            "others."
         )
     if config.sampling.semi_ar:
         raise UserError("sampling.semi_ar is not in the built-in host: take host=mdlm.")

@@ -9,7 +9,7 @@ Shape legend: B sequences, L positions, M components, G samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from lkf_plugin.corruption import draw_two_times, nelbo_weight, reveal_chance, r
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
+from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, resolve_policy
 from lkf_plugin.host.contract import Loss
@@ -67,6 +68,7 @@ class LatentKernelMixin(_Base):
         self.policy = resolve_policy(self.config.decode.policy, self.backbone.num_components)
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
+        self._decode_memory: dict[Hashable, Tensor] = {}
         self._extras: dict[str, Tensor] = {}
         self._samples_drawn = 0
         source = self.config.init.from_checkpoint
@@ -78,12 +80,16 @@ class LatentKernelMixin(_Base):
                     shadow.copy_(parameter.detach())
 
     def _backward_plan(self) -> BackwardPlan | None:
-        """None keeps every pair in the graph, as does M = 1, where nothing can be left out."""
+        """None keeps every pair in the graph, or MDLM's order of operations."""
         loss = self.config.loss
-        if self.backbone.num_components == 1 or loss.name != "mixture" or loss.backward == "dense":
+        if loss.name != "mixture" or self.head.backend == "mdlm":
+            return None
+        if self.backbone.num_components == 1:
+            return BackwardPlan()  # one component, one pass
+        if loss.backward == "dense":
             return None
         if loss.backward == "drawn":
-            return BackwardPlan(drawn=loss.drawn)
+            return BackwardPlan(drawn=loss.drawn, keep_above=loss.keep_above)
         return BackwardPlan(threshold=loss.threshold)
 
     # --- denoiser ------------------------------------------------------------------------------
@@ -206,13 +212,15 @@ class LatentKernelMixin(_Base):
         )
         self._samples_drawn += batch
         network = DecodeNetwork(self.backbone, self.noise, self._process_sigma)
-        engine = RolloutEngine(network, num_steps, sampling.eps)
-        request = DecodeRequest(engine, x_GL, seed_G)
+        temperature = DecodeOptions.read(self.config.decode).temperature
+        engine = RolloutEngine(network, num_steps, sampling.eps, temperature)
+        request = DecodeRequest(engine, x_GL, seed_G, self._decode_memory)
         self.last_decoded = POLICIES[self.policy](request, self.config.decode)
         return self.last_decoded.x_GL
 
     def on_validation_epoch_start(self) -> None:
         self._samples_drawn = 0  # the same samples' noise at every validation
+        self._decode_memory.clear()  # the weights have moved on
         super().on_validation_epoch_start()
 
 

@@ -13,9 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.fused_heads import cce_logprob, liger_logprob
 from lkf_plugin.subs import NEG_INFINITY, at_least_float32
+from lkf_plugin.tiled_head import (
+    Head,
+    tiled_gradients,
+    tiled_logprob,
+    tiled_logprob_and_gradients,
+)
 
-BACKENDS = ("full", "chunked", "torch")
+BACKENDS = ("full", "chunked", "torch", "liger", "cce")
 
 
 def token_logprob(
@@ -25,7 +32,7 @@ def token_logprob(
     target_N: Tensor,
     mask_index: int | None,
     backend: str = "chunked",
-    chunk_rows: int = 1024,
+    chunk_rows: int = 512,
 ) -> Tensor:
     """log P(target) of each row under softmax(hidden @ weight.T + bias), shape [N], in nats.
 
@@ -34,9 +41,9 @@ def token_logprob(
         weight_VD, bias_V: the output projection; the bias may be None.
         target_N: token ids.
         mask_index: token whose probability is zero (SUBS), or None where [MASK] is an outcome.
-        backend: ``full`` holds [N, V] logits; ``chunked`` holds ``chunk_rows`` rows of them and
+        backend: ``full`` holds [N, V] logits; ``chunked`` holds tiles of ``chunk_rows`` rows and
             recomputes them in the backward pass; ``torch`` is ``F.linear_cross_entropy``
-            (torch >= 2.13; float32 or float64 only).
+            (torch >= 2.13; float32 or float64 only); ``liger`` and ``cce`` are GPU packages.
         chunk_rows: rows a chunk of the ``chunked`` backend.
 
     Returns:
@@ -44,18 +51,53 @@ def token_logprob(
         product is bf16 and everything after it is float32.
 
     Raises:
-        UserError: unknown backend, or one that this torch lacks.
+        UserError: unknown backend, or one that this machine lacks.
     """
+    rows = (hidden_ND, weight_VD, bias_V, target_N, mask_index)
     if backend == "full":
-        logits = F.linear(hidden_ND, weight_VD, bias_V)
-        return _rows_logprob(logits, target_N, mask_index)
+        return _rows_logprob(F.linear(hidden_ND, weight_VD, bias_V), target_N, mask_index)
     if backend == "chunked":
-        return _ChunkedLogprob.apply(
-            hidden_ND, weight_VD, bias_V, target_N, mask_index, chunk_rows, _gemm_dtype(hidden_ND)
-        )
+        if torch.is_grad_enabled():
+            return _ChunkedLogprob.apply(*rows, chunk_rows, _gemm_dtype(hidden_ND))
+        head = Head.cast(weight_VD, bias_V, mask_index, _gemm_dtype(hidden_ND))
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            return tiled_logprob(head, hidden_ND.to(head.weight_VD.dtype), target_N, chunk_rows)[0]
     if backend == "torch":
-        return _torch_logprob(hidden_ND, weight_VD, bias_V, target_N, mask_index)
+        return _torch_logprob(*rows)
+    if backend == "liger":
+        return liger_logprob(*rows, _gemm_dtype(hidden_ND))
+    if backend == "cce":
+        return cce_logprob(*rows, _gemm_dtype(hidden_ND))
     raise UserError(f"loss.token_head={backend} is unknown: take one of {', '.join(BACKENDS)}.")
+
+
+def weighted_token_logprob(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    target_N: Tensor,
+    coefficient_N: Tensor,
+    mask_index: int | None,
+    backend: str = "chunked",
+    chunk_rows: int = 512,
+) -> tuple[Tensor, Tensor]:
+    """(sum_n c_n log P(target_n) with its gradient, log P(target_n) [N] without).
+
+    Where the weights are known before the loss (one component; the second phase of two-phase
+    training) the ``chunked`` backend makes the gradient while the logits are there: three matrix
+    products instead of four. Its backward pass runs once.
+
+    Args:
+        coefficient_N: c, no gradient flows into it.
+        others: as in ``token_logprob``.
+    """
+    if backend == "chunked" and torch.is_grad_enabled():
+        return _ChunkedWeightedSum.apply(
+            hidden_ND, weight_VD, bias_V, target_N, coefficient_N, mask_index, chunk_rows,
+            _gemm_dtype(hidden_ND),
+        )  # fmt: skip
+    logp_N = token_logprob(hidden_ND, weight_VD, bias_V, target_N, mask_index, backend, chunk_rows)
+    return (coefficient_N * logp_N).sum(), logp_N.detach()
 
 
 def _gemm_dtype(x: Tensor) -> torch.dtype:
@@ -64,13 +106,6 @@ def _gemm_dtype(x: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)
     return x.dtype
-
-
-def _banned(logits_NV: Tensor, mask_index: int | None) -> Tensor:
-    """Adds SUBS' -1e6 at the mask, in place on a tensor of our own."""
-    if mask_index is not None:
-        logits_NV[:, mask_index] += NEG_INFINITY
-    return logits_NV
 
 
 def _rows_logprob(logits_NV: Tensor, target_N: Tensor, mask_index: int | None) -> Tensor:
@@ -84,7 +119,7 @@ def _rows_logprob(logits_NV: Tensor, target_N: Tensor, mask_index: int | None) -
 
 
 class _ChunkedLogprob(torch.autograd.Function):
-    """Row chunks of the head; the backward pass rebuilds each chunk's softmax.
+    """Tiles of the head; the backward pass rebuilds each tile's softmax.
 
     Rows whose incoming weight is exactly zero are left out of the backward pass: in the mixture
     that weight is -omega_b gamma_bk, so components without responsibility cost nothing there.
@@ -92,19 +127,9 @@ class _ChunkedLogprob(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, mask_index, chunk_rows, gemm_dtype):  # type: ignore[no-untyped-def]
-        out_dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        weight_c = weight.to(gemm_dtype)
-        bias_c = None if bias is None else bias.to(gemm_dtype)
-        n = hidden.shape[0]
-        logp = torch.empty(n, dtype=out_dtype, device=hidden.device)
-        lse = torch.empty(n, dtype=out_dtype, device=hidden.device)
+        head = Head.cast(weight, bias, mask_index, gemm_dtype)
         with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, n, chunk_rows):
-                rows = slice(start, start + chunk_rows)
-                logits = F.linear(hidden[rows].to(gemm_dtype), weight_c, bias_c).to(out_dtype)
-                _banned(logits, mask_index)
-                lse[rows] = torch.logsumexp(logits, dim=-1)
-                logp[rows] = logits.gather(-1, target[rows, None]).squeeze(-1) - lse[rows]
+            logp, lse = tiled_logprob(head, hidden.to(gemm_dtype), target, chunk_rows)
         ctx.save_for_backward(hidden, weight, bias, target, lse)
         ctx.mask_index, ctx.chunk_rows, ctx.gemm_dtype = mask_index, chunk_rows, gemm_dtype
         return logp
@@ -112,38 +137,62 @@ class _ChunkedLogprob(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_logp):  # type: ignore[no-untyped-def]
         hidden, weight, bias, target, lse = ctx.saved_tensors
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        weight_c = weight.to(ctx.gemm_dtype)
-        bias_c = None if bias is None else bias.to(ctx.gemm_dtype)
-        grad_hidden = torch.zeros_like(hidden) if need_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=lse.dtype) if need_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=lse.dtype) if need_bias else None
+        head = Head.cast(weight, bias, ctx.mask_index, ctx.gemm_dtype)
         live = grad_logp.nonzero().squeeze(-1)
+        every = live.numel() == grad_logp.numel()
+        rows = (x if every else x[live] for x in (hidden, target, lse, grad_logp))
+        h, target, lse, c = rows
         with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, live.numel(), ctx.chunk_rows):
-                rows = live[start : start + ctx.chunk_rows]
-                h = hidden[rows].to(ctx.gemm_dtype)
-                logits = F.linear(h, weight_c, bias_c).to(lse.dtype)
-                _banned(logits, ctx.mask_index)
-                # d logp / d logits = onehot - softmax, times the incoming weight
-                grad = logits.sub_(lse[rows, None]).exp_().neg_()
-                grad[torch.arange(rows.numel(), device=rows.device), target[rows]] += 1
-                grad *= grad_logp[rows, None]
-                grad_c = grad.to(ctx.gemm_dtype)
-                if grad_hidden is not None:
-                    grad_hidden[rows] = (grad_c @ weight_c).to(hidden.dtype)
-                if grad_weight is not None:
-                    if grad_c.dtype == lse.dtype:
-                        grad_weight.addmm_(grad_c.T, h)
-                    else:
-                        grad_weight += grad_c.T @ h
-                if grad_bias is not None:
-                    grad_bias += grad.sum(0)
-        if grad_weight is not None:
-            grad_weight = grad_weight.to(weight.dtype)
-        if grad_bias is not None:
-            grad_bias = grad_bias.to(bias.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None
+            found = tiled_gradients(
+                head, h.to(ctx.gemm_dtype), target, lse, c, ctx.chunk_rows,
+                ctx.needs_input_grad[:3],
+            )  # fmt: skip
+        grad_hidden = found.h_ND
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden.to(hidden.dtype)
+            if not every:
+                grad_hidden = torch.zeros_like(hidden).index_copy_(0, live, grad_hidden)
+        return (grad_hidden, *_in_dtype(found.weight_VD, found.bias_V, weight, bias), *[None] * 4)
+
+
+class _ChunkedWeightedSum(torch.autograd.Function):
+    """sum_n c_n logp_n; the gradient is made in the forward pass and scaled in the backward."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, target, coefficient, mask_index, chunk_rows, gemm_dtype):  # type: ignore[no-untyped-def]
+        head = Head.cast(weight, bias, mask_index, gemm_dtype)
+        c = coefficient.detach().to(head.out_dtype)
+        with torch.autocast(hidden.device.type, enabled=False):
+            logp, found = tiled_logprob_and_gradients(
+                head, hidden.detach().to(gemm_dtype), target, c, chunk_rows,
+                ctx.needs_input_grad[:3],
+            )  # fmt: skip
+        ctx.found = found
+        ctx.dtypes = (hidden.dtype, weight, bias)
+        ctx.mark_non_differentiable(logp)
+        return (c * logp).sum(), logp
+
+    @staticmethod
+    def backward(ctx, grad_sum, _):  # type: ignore[no-untyped-def]
+        found, ctx.found = ctx.found, None
+        if found is None:
+            raise RuntimeError("the weighted head's backward pass runs once: its gradient is gone")
+        hidden_dtype, weight, bias = ctx.dtypes
+        for part in (found.h_ND, found.weight_VD, found.bias_V):
+            if part is not None:
+                part *= grad_sum  # in place: these are as large as the head itself
+        grad_hidden = None if found.h_ND is None else found.h_ND.to(hidden_dtype)
+        return (grad_hidden, *_in_dtype(found.weight_VD, found.bias_V, weight, bias), *[None] * 5)
+
+
+def _in_dtype(
+    grad_weight: Tensor | None, grad_bias: Tensor | None, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients in their parameters' dtypes."""
+    return (
+        None if grad_weight is None else grad_weight.to(weight.dtype),
+        None if grad_bias is None or bias is None else grad_bias.to(bias.dtype),
+    )
 
 
 def _torch_logprob(

@@ -49,6 +49,10 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         raise UserError(f"model.trunk={model['trunk']} is unknown: take matched or native.")
     if model.get("open_gates", False):
         open_gates(trunk)
+    if model.get("compile_blocks", False):
+        for block in trunk.blocks:
+            # in place, so that the names of weights stay; any number of rows with one graph
+            block.compile(dynamic=True)
     return LatentKernelBackbone(
         trunk,
         hidden_size=model["hidden_size"],

@@ -1,4 +1,4 @@
-"""Bidirectional attention with rotary positions: one seam over flash-attn, SDPA and plain matmul.
+"""Attention with rotary positions: one seam over flash-attn, SDPA and plain matmul.
 
 Shape legend: R rows (sequences), L positions, H heads, E head width.
 """
@@ -46,18 +46,21 @@ def choose_implementation(device: torch.device, dtype: torch.dtype) -> str:
     return "sdpa"
 
 
-def attend(q_RLHE: Tensor, k_RLHE: Tensor, v_RLHE: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(E)) v without a causal mask, shape [R, L, H, E]."""
+def attend(q_RLHE: Tensor, k_RLHE: Tensor, v_RLHE: Tensor, causal: bool = False) -> Tensor:
+    """softmax(q k^T / sqrt(E)) v, shape [R, L, H, E]; ``causal`` hides what comes later."""
     implementation = choose_implementation(q_RLHE.device, q_RLHE.dtype)
     if implementation == "flash":
         from flash_attn import flash_attn_func
 
-        return flash_attn_func(q_RLHE, k_RLHE, v_RLHE)
+        return flash_attn_func(q_RLHE, k_RLHE, v_RLHE, causal=causal)
     q, k, v = (x.transpose(1, 2) for x in (q_RLHE, k_RLHE, v_RLHE))
     if implementation == "matmul":
-        weights = (q @ k.transpose(-1, -2)).mul(q.shape[-1] ** -0.5).softmax(dim=-1)
-        return (weights @ v).transpose(1, 2)
-    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        scores = (q @ k.transpose(-1, -2)).mul(q.shape[-1] ** -0.5)
+        if causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        return (scores.softmax(dim=-1) @ v).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
 
 
 class Rotary(nn.Module):

@@ -10,14 +10,17 @@ D width, C conditioning, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lkf_plugin.backbone.dropout import RowDraw
+from lkf_plugin.backbone.dropout import Keep, PairDraw
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.router import Router
+from lkf_plugin.backbone.stack import AdaLNBlock, Places
 from lkf_plugin.backbone.trunk import BranchState, TrunkState
 from lkf_plugin.errors import UserError
 from lkf_plugin.subs import subs_log_probs
@@ -101,7 +104,6 @@ class LatentKernelBackbone(nn.Module):
         state: TrunkState,
         row_R: Tensor | None = None,
         component_R: Tensor | None = None,
-        draw: RowDraw | None = None,
     ) -> BranchState:
         """Runs the latent blocks for pairs (row, component).
 
@@ -109,25 +111,67 @@ class LatentKernelBackbone(nn.Module):
             state: from ``encode``.
             row_R, component_R: pairs in any order, any number; both None means every pair, with
                 row b * M + k for sequence b and component k.
-            draw: ties dropout to the rows (two-phase training).
         """
-        h, act_RC = state.h_BLD, state.act_BC
-        if self.num_components > 1:
-            if row_R is None or component_R is None:
-                batch, device = h.shape[0], h.device
-                row_R = torch.arange(batch, device=device).repeat_interleave(self.num_components)
-                component_R = torch.arange(self.num_components, device=device).repeat(batch)
-            h = h[row_R]
-            act_RC = F.silu(state.cond_BC[row_R] + self.latent_emb(component_R))
-        elif row_R is not None:
-            h, act_RC = h[row_R], act_RC[row_R]
-        h = self.trunk.run_blocks(h, act_RC, self.first_latent, len(self.trunk.blocks), draw)
-        return BranchState(h, act_RC)
+        h_RLD, act_RC = self._pairs(state, row_R, component_R)
+        return BranchState(
+            self.trunk.run_blocks(h_RLD, act_RC, self.first_latent, len(self.trunk.blocks)), act_RC
+        )
 
-    def hidden_at(self, branch: BranchState, row_N: Tensor, position_N: Tensor) -> Tensor:
-        """Input of the head at gathered (branch row, position) pairs, shape [N, D]."""
-        h_ND = branch.h_RLD[row_N, position_N]
-        return self.trunk.output_hidden(h_ND, branch.act_RC, row_N)
+    def branch_hidden(
+        self,
+        state: TrunkState,
+        at: Places,
+        row_R: Tensor | None = None,
+        component_R: Tensor | None = None,
+        draw: PairDraw | None = None,
+        components: range | None = None,
+    ) -> Tensor:
+        """Input of the head at gathered (branch row, position) pairs, [N, D].
+
+        As ``branch`` and then gathered, but what lies behind the last block's
+        attention is computed only at those places.
+
+        Args:
+            at: branch rows and positions.
+            draw: ties dropout to the pairs (two-phase training).
+            components: range that holds every component of the pairs; None is all M.
+            others: as in ``branch``.
+        """
+        h_RLD, act_RC = self._pairs(state, row_R, component_R)
+        keep_of = None
+        if draw is not None:
+            assert row_R is not None and component_R is not None
+            keep_of = self._keep_of(draw, row_R, component_R, components)
+        last = len(self.trunk.blocks)
+        h_ND = self.trunk.run_blocks(h_RLD, act_RC, self.first_latent, last, keep_of, at)
+        return self.trunk.output_hidden(h_ND, act_RC, at.row_N)
+
+    def _pairs(
+        self, state: TrunkState, row_R: Tensor | None, component_R: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(residual stream, activated conditioning) of pairs before the latent blocks."""
+        h, act_RC = state.h_BLD, state.act_BC
+        if self.num_components == 1:
+            return (h, act_RC) if row_R is None else (h[row_R], act_RC[row_R])
+        if row_R is None or component_R is None:
+            batch, device = h.shape[0], h.device
+            row_R = torch.arange(batch, device=device).repeat_interleave(self.num_components)
+            component_R = torch.arange(self.num_components, device=device).repeat(batch)
+        return h[row_R], F.silu(state.cond_BC[row_R] + self.latent_emb(component_R))
+
+    def _keep_of(
+        self, draw: PairDraw, row_R: Tensor, component_R: Tensor, components: range | None
+    ) -> Callable[[int, Tensor], Keep | None]:
+        every = range(self.num_components) if components is None else components
+
+        def keep_of(i: int, h_RLD: Tensor) -> Keep | None:
+            block = self.trunk.blocks[self.first_latent + i]
+            assert isinstance(block, AdaLNBlock)
+            if not block.training or block.dropout == 0:
+                return None
+            return draw.keep(i, h_RLD, block.dropout, row_R, component_R, every)
+
+        return keep_of
 
     def logits(self, branch: BranchState) -> Tensor:
         """Logits at every position of every branch row, [R, L, V]."""

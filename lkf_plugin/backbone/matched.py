@@ -10,19 +10,20 @@ Source: MDLM, models/dit.py.
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from lkf_plugin.backbone.attention import Rotary, attend, rotate
-from lkf_plugin.backbone.dropout import RowDraw, drop
+from lkf_plugin.backbone.attention import Rotary
+from lkf_plugin.backbone.dropout import Keep
 from lkf_plugin.backbone.layers import (
     TimestepEmbedder,
     TokenEmbedding,
     WeightOnlyLayerNorm,
     modulate,
 )
+from lkf_plugin.backbone.stack import AdaLNBlock, Film, Places, run_stack
 from lkf_plugin.backbone.trunk import TrunkState
 
 
@@ -33,8 +34,10 @@ def zeroed(layer: nn.Linear) -> nn.Linear:
     return layer
 
 
-class MatchedBlock(nn.Module):
+class MatchedBlock(AdaLNBlock):
     """One adaLN transformer block."""
+
+    mlp: nn.Sequential
 
     def __init__(self, dim: int, n_heads: int, cond_dim: int, dropout: float) -> None:
         super().__init__()
@@ -56,28 +59,8 @@ class MatchedBlock(nn.Module):
         assert isinstance(layer, nn.Linear)
         return layer
 
-    def _attention(self, x_RLD: Tensor, cos_sin: tuple[Tensor, Tensor]) -> Tensor:
-        qkv = self.attn_qkv(x_RLD).unflatten(-1, (3, self.n_heads, -1))
-        q, k, v = qkv.unbind(dim=2)
-        out = attend(rotate(q, cos_sin), rotate(k, cos_sin), v)
-        return self.attn_out(out.flatten(-2))
-
-    def _gated(self, x: Tensor, gate: Tensor, skip: Tensor, draw: RowDraw | None) -> Tensor:
-        return skip + gate * drop(x, self.dropout, self.training, draw)
-
-    def forward(
-        self,
-        x_RLD: Tensor,
-        act_RC: Tensor,
-        cos_sin: tuple[Tensor, Tensor],
-        draw: RowDraw | None = None,
-    ) -> Tensor:
-        film = self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2)
-        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = film
-        normed = modulate(self.norm1(x_RLD), shift_a, scale_a)
-        x_RLD = self._gated(self._attention(normed, cos_sin), gate_a, x_RLD, draw)
-        normed = modulate(self.norm2(x_RLD), shift_m, scale_m)
-        return self._gated(self.mlp(normed), gate_m, x_RLD, draw)
+    def film(self, act_RC: Tensor) -> Film:
+        return Film(*self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2))
 
 
 class MatchedOutput(nn.Module):
@@ -125,15 +108,23 @@ class MatchedTrunk(nn.Module):
         return TrunkState(self.vocab_embed(x_BL), cond_BC, F.silu(cond_BC))
 
     def run_blocks(
-        self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
+        self,
+        h_RLD: Tensor,
+        act_RC: Tensor,
+        first: int,
+        last: int,
+        keep_of: Callable[[int, Tensor], Keep | None] | None = None,
+        at: Places | None = None,
     ) -> Tensor:
-        cos_sin = self.rotary_emb(h_RLD.shape[1])
-        for block in self.blocks[first:last]:
-            if self.activation_checkpointing and torch.is_grad_enabled():
-                h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, draw, use_reentrant=False)
-            else:
-                h_RLD = block(h_RLD, act_RC, cos_sin, draw)
-        return h_RLD
+        return run_stack(
+            self.blocks[first:last],
+            h_RLD,
+            act_RC,
+            self.rotary_emb(h_RLD.shape[1]),
+            self.activation_checkpointing,
+            keep_of,
+            at,
+        )
 
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         out = self.output_layer

@@ -10,15 +10,17 @@ Source: paper, appendix "Architecture details".
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-from lkf_plugin.backbone.attention import Rotary, attend, rotate
-from lkf_plugin.backbone.dropout import RowDraw, drop
-from lkf_plugin.backbone.layers import TimestepEmbedder, modulate
+from lkf_plugin.backbone.attention import Rotary
+from lkf_plugin.backbone.dropout import Keep
+from lkf_plugin.backbone.layers import TimestepEmbedder
 from lkf_plugin.backbone.matched import zeroed
+from lkf_plugin.backbone.stack import AdaLNBlock, Film, Places, run_stack
 from lkf_plugin.backbone.trunk import TrunkState
 
 TIME_SCALE = 1000.0  # times in [0, 1] are spread over the sinusoids' range
@@ -38,8 +40,10 @@ class SwiGLU(nn.Module):
         return self.w_out(F.silu(self.w1(z)) * self.w2(z))
 
 
-class NativeBlock(nn.Module):
+class NativeBlock(AdaLNBlock):
     """u = x + g1 Attn(film(RMSNorm(x))), y = u + g2 SwiGLU(film(RMSNorm(u)))."""
+
+    mlp: SwiGLU
 
     def __init__(self, dim: int, n_heads: int, cond_dim: int, dropout: float) -> None:
         super().__init__()
@@ -52,24 +56,10 @@ class NativeBlock(nn.Module):
         self.mlp = SwiGLU(dim)
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 6 * dim))
 
-    def forward(
-        self,
-        x_RLD: Tensor,
-        act_RC: Tensor,
-        cos_sin: tuple[Tensor, Tensor],
-        draw: RowDraw | None = None,
-    ) -> Tensor:
-        film = self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2)
-        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = film
-        qkv = self.attn_qkv(modulate(self.norm1(x_RLD), shift_a, scale_a))
-        q, k, v = qkv.unflatten(-1, (3, self.n_heads, -1)).unbind(dim=2)
-        attended = attend(rotate(q, cos_sin), rotate(k, cos_sin), v).flatten(-2)
-        x_RLD = x_RLD + gate_a * self._drop(self.attn_out(attended), draw)
-        mixed = self.mlp(modulate(self.norm2(x_RLD), shift_m, scale_m))
-        return x_RLD + gate_m * self._drop(mixed, draw)
-
-    def _drop(self, x: Tensor, draw: RowDraw | None) -> Tensor:
-        return drop(x, self.dropout, self.training, draw)
+    def film(self, act_RC: Tensor) -> Film:
+        parts = self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2)
+        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = parts
+        return Film(shift_a, scale_a, gate_a, shift_m, scale_m, gate_m)
 
 
 class NativeTrunk(nn.Module):
@@ -117,15 +107,23 @@ class NativeTrunk(nn.Module):
         return TrunkState(self.token_embed(x_BL) + positions, cond_BC, F.silu(cond_BC))
 
     def run_blocks(
-        self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
+        self,
+        h_RLD: Tensor,
+        act_RC: Tensor,
+        first: int,
+        last: int,
+        keep_of: Callable[[int, Tensor], Keep | None] | None = None,
+        at: Places | None = None,
     ) -> Tensor:
-        cos_sin = self.rotary_emb(h_RLD.shape[1])
-        for block in self.blocks[first:last]:
-            if self.activation_checkpointing and torch.is_grad_enabled():
-                h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, draw, use_reentrant=False)
-            else:
-                h_RLD = block(h_RLD, act_RC, cos_sin, draw)
-        return h_RLD
+        return run_stack(
+            self.blocks[first:last],
+            h_RLD,
+            act_RC,
+            self.rotary_emb(h_RLD.shape[1]),
+            self.activation_checkpointing,
+            keep_of,
+            at,
+        )
 
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         return self.norm_final(h_ND)

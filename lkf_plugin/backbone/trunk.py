@@ -5,12 +5,14 @@ Shape legend: B sequences, R rows (sequence, component), L positions, D width, C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from lkf_plugin.backbone.dropout import RowDraw
+from lkf_plugin.backbone.dropout import Keep
+from lkf_plugin.backbone.stack import Places
 
 
 class TrunkState(NamedTuple):
@@ -49,9 +51,15 @@ class Trunk(Protocol):
         """Embedded tokens and conditioning; ``s_B`` is the target time in the paper's clock."""
 
     def run_blocks(
-        self, h_RLD: Tensor, act_RC: Tensor, first: int, last: int, draw: RowDraw | None = None
+        self,
+        h_RLD: Tensor,
+        act_RC: Tensor,
+        first: int,
+        last: int,
+        keep_of: Callable[[int, Tensor], Keep | None] | None = None,
+        at: Places | None = None,
     ) -> Tensor:
-        """Blocks ``first`` to ``last`` (exclusive); ``draw`` ties dropout to the rows."""
+        """Blocks ``first`` to ``last`` (exclusive); ``keep_of`` and ``at`` as in ``run_stack``."""
 
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         """Final norm (and modulation) of gathered positions; ``row_N`` indexes ``act_RC``."""

@@ -27,8 +27,8 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{path} holds pickled objects or is damaged: bring a checkpoint of MDLM's own trainer "
-            "in with scripts/import_mdlm_checkpoint.py, or take an older checkpoint."
+            f"{path} holds pickled objects or is damaged: bring a checkpoint of another "
+            "trainer in with scripts/import_checkpoint.py, or take an older checkpoint."
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise UserError(

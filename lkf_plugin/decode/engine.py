@@ -5,6 +5,10 @@ network is asked only for rows that reveal something, and the head only for the 
 Each row has its own component, noise stream and alive flag. A row's path depends on nothing but
 its start, component and seed.
 
+No state of a row is ever evaluated twice: a row is asked about only when it reveals something,
+and then it has changed. What rows have in common is their start, which is run once for all rows
+that still stand there.
+
 Shape legend: R rows, L positions, N positions revealed in a step.
 """
 
@@ -31,6 +35,8 @@ class Rollouts:
         alive_R: rows still being run; others keep their tokens.
         evidence_R: float64 sum of log P^k of the tokens that the row revealed, nats.
         calls_R: network evaluations spent on each row, counted as they happen.
+        start_R: number of each row's start state, the same for equal ones.
+        fresh_R: rows that still stand at their start.
         step: next step.
     """
 
@@ -40,6 +46,8 @@ class Rollouts:
     alive_R: Tensor
     evidence_R: Tensor
     calls_R: Tensor
+    start_R: Tensor
+    fresh_R: Tensor
     step: int = 0
 
     @staticmethod
@@ -53,7 +61,17 @@ class Rollouts:
             torch.ones(rows, dtype=torch.bool, device=device),
             torch.zeros(rows, dtype=torch.float64, device=device),
             torch.zeros(rows, dtype=torch.int64, device=device),
+            torch.unique(x_RL, dim=0, return_inverse=True)[1],
+            torch.ones(rows, dtype=torch.bool, device=device),
         )
+
+    def alike(self, active_R: Tensor) -> Tensor | None:
+        """Numbers that are equal where active rows hold equal tokens; None: no two are known to."""
+        fresh_A = self.fresh_R[active_R]
+        if not fresh_A.any():
+            return None
+        own_A = self.start_R.numel() + active_R
+        return torch.where(fresh_A, self.start_R[active_R], own_A)
 
 
 @dataclass
@@ -106,27 +124,57 @@ class RolloutEngine:
         rollouts.calls_R[active_R] += 1
         row_N, position_N = reveal_RL[active_R].nonzero(as_tuple=True)
         hidden_ND = self.network.hidden(
-            rollouts.x_RL[active_R], rollouts.component_R[active_R], tau, row_N, position_N
+            rollouts.x_RL[active_R],
+            rollouts.component_R[active_R],
+            tau,
+            row_N,
+            position_N,
+            rollouts.alike(active_R),
         )
+        rollouts.fresh_R[active_R] = False
         row_N = active_R[row_N]
         u_RL = uniforms(rollouts.seed_R, rollouts.step, reveal_RL.shape[1], Stream.TOKEN)
         u_N = u_RL[row_N, position_N]
         tokens, evidence = [], []
         for start in range(0, row_N.numel(), self.network.head_rows):
             rows = slice(start, start + self.network.head_rows)
-            logp_NV = self.network.token_log_probs(hidden_ND[rows])
-            token_N = logp_NV.argmax(-1) if greedy else self._draw(logp_NV, u_N[rows])
+            logits_NV = self.network.token_logits(hidden_ND[rows])
+            token_N, logp_N = (
+                take_likeliest(logits_NV)
+                if greedy
+                else draw_token(logits_NV, u_N[rows], self.temperature)
+            )
             tokens.append(token_N)
-            evidence.append(logp_NV.gather(-1, token_N[:, None]).squeeze(-1))
+            evidence.append(logp_N)
         rollouts.x_RL[row_N, position_N] = torch.cat(tokens)
         gained_RL = torch.zeros(reveal_RL.shape, dtype=torch.float64, device=row_N.device)
         gained_RL[row_N, position_N] = torch.cat(evidence)
         rollouts.evidence_R += gained_RL.sum(-1)
 
-    def _draw(self, logp_NV: Tensor, u_N: Tensor) -> Tensor:
-        """Inverse-CDF draw in float64: one uniform a token, the law exact to 2^-53."""
-        if self.temperature != 1.0:
-            logp_NV = torch.log_softmax(logp_NV / self.temperature, dim=-1)
-        cdf_NV = logp_NV.exp().cumsum(-1)
-        threshold_N1 = (u_N * cdf_NV[:, -1])[:, None]
-        return torch.searchsorted(cdf_NV, threshold_N1, right=True).squeeze(-1)
+
+def take_likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
+    """(token of the largest logit, its log-probability), each [N]."""
+    top_N, token_N = logits_NV.max(-1)
+    return token_N, top_N - torch.logsumexp(logits_NV, dim=-1)
+
+
+def draw_token(logits_NV: Tensor, u_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Inverse-CDF draws in float64, one uniform a token: the law is exact to 2^-53.
+
+    Args:
+        logits_NV: float64, overwritten at temperature 1.
+        u_N: uniforms.
+        temperature: of the draw.
+
+    Returns:
+        (tokens [N], their log-probabilities at temperature 1 [N]).
+    """
+    if temperature != 1.0:
+        token_N, _ = draw_token(logits_NV / temperature, u_N, 1.0)
+        picked_N = logits_NV.gather(-1, token_N[:, None]).squeeze(-1)
+        return token_N, picked_N - torch.logsumexp(logits_NV, dim=-1)
+    weight_NV = logits_NV.sub_(logits_NV.amax(-1, keepdim=True)).exp_()
+    cdf_NV = weight_NV.cumsum(-1)
+    total_N = cdf_NV[:, -1]
+    token_N1 = torch.searchsorted(cdf_NV, (u_N * total_N)[:, None], right=True)
+    return token_N1.squeeze(-1), torch.log(weight_NV.gather(-1, token_N1).squeeze(-1) / total_N)

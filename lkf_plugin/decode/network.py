@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
+from lkf_plugin.backbone.stack import Places
 from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.subs import NEG_INFINITY
 
@@ -24,7 +25,7 @@ class DecodeNetwork:
         noise: tau -> (sigma, dsigma).
         process_sigma: the host's rule for what the network is told of sigma (zeros without time
             conditioning).
-        head_rows: rows of float64 logits held at once.
+        head_rows: rows of float64 logits held at once, the only tensor of that width there is.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class DecodeNetwork:
         backbone: LatentKernelBackbone,
         noise: nn.Module,
         process_sigma: Callable[[Tensor], Tensor],
-        head_rows: int = 512,
+        head_rows: int = 128,
     ) -> None:
         self.backbone = backbone
         self.noise = noise
@@ -53,12 +54,13 @@ class DecodeNetwork:
         return self.process_sigma(self.noise(tau_R)[0])
 
     def encode(self, x_RL: Tensor, tau: float) -> TrunkState:
-        """Trunk states of rows at time ``tau``; rows that are all alike are run once."""
-        if x_RL.shape[0] > 1 and bool((x_RL == x_RL[:1]).all()):
-            one = self.backbone.encode(x_RL[:1], self.sigma_at(tau, 1, x_RL.device))
-            n = x_RL.shape[0]
-            return TrunkState(*(x.expand(n, *x.shape[1:]) for x in one))
-        return self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
+        """Trunk states of rows at time ``tau``; equal rows are run once."""
+        distinct_SL, state_R = torch.unique(x_RL, dim=0, return_inverse=True)
+        if distinct_SL.shape[0] == x_RL.shape[0]:
+            return self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
+        sigma_S = self.sigma_at(tau, distinct_SL.shape[0], x_RL.device)
+        state = self.backbone.encode(distinct_SL, sigma_S)
+        return TrunkState(*(part[state_R] for part in state))
 
     def prior(self, x_RL: Tensor, tau: float = 1.0) -> Tensor:
         """log w at a start state, float64 [R, M]."""
@@ -71,22 +73,40 @@ class DecodeNetwork:
         tau: float,
         row_N: Tensor,
         position_N: Tensor,
+        alike_R: Tensor | None = None,
     ) -> Tensor:
-        """Head inputs of (row, position) pairs, each row under its own component, [N, D]."""
-        start_alike = x_RL.shape[0] > 1 and bool((x_RL == x_RL[:1]).all())
-        if start_alike:
-            # one branch row a component serves every row of a freshly started batch
-            distinct, inverse_R = torch.unique(component_R, return_inverse=True)
-            state = self.backbone.encode(x_RL[:1], self.sigma_at(tau, 1, x_RL.device))
-            branch = self.backbone.branch(state, torch.zeros_like(distinct), distinct)
-            return self.backbone.hidden_at(branch, inverse_R[row_N], position_N)
-        state = self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
-        rows = torch.arange(x_RL.shape[0], device=x_RL.device)
-        branch = self.backbone.branch(state, rows, component_R)
-        return self.backbone.hidden_at(branch, row_N, position_N)
+        """Head inputs of (row, position) pairs, each row under its own component, [N, D].
 
-    def token_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        """float64 SUBS log-probabilities of a few rows, [N, V]."""
+        Args:
+            x_RL, component_R: rows and the component of each.
+            tau: MDLM time.
+            row_N, position_N: what is asked for.
+            alike_R: rows with equal numbers hold equal tokens; the trunk runs once for them, and
+                the latent branch once for those of one component. None: every row is its own.
+        """
+        rows, device = x_RL.shape[0], x_RL.device
+        every_R = torch.arange(rows, device=device)
+        if alike_R is None:
+            state = self.backbone.encode(x_RL, self.sigma_at(tau, rows, device))
+            at = Places(row_N, position_N)
+            return self.backbone.branch_hidden(state, at, every_R, component_R)
+        state_of_R, one_S = _distinct(alike_R)
+        pair_of_R, one_P = _distinct(state_of_R * self.num_components + component_R)
+        state = self.backbone.encode(x_RL[one_S], self.sigma_at(tau, one_S.numel(), device))
+        at = Places(pair_of_R[row_N], position_N)
+        return self.backbone.branch_hidden(state, at, state_of_R[one_P], component_R[one_P])
+
+    def token_logits(self, hidden_ND: Tensor) -> Tensor:
+        """float64 logits of a few rows, the mask's 1e6 lower, [N, V]."""
         logits = F.linear(hidden_ND, self.backbone.head_weight, self.backbone.head_bias).double()
         logits[:, self.mask_index] += NEG_INFINITY
-        return torch.log_softmax(logits, dim=-1)
+        return logits
+
+
+def _distinct(key_R: Tensor) -> tuple[Tensor, Tensor]:
+    """(number of each row's key, some row that holds each key)."""
+    keys, number_R = torch.unique(key_R, return_inverse=True)
+    one = torch.empty_like(keys).scatter_(
+        0, number_R, torch.arange(key_R.numel(), device=key_R.device)
+    )
+    return number_R, one

@@ -4,12 +4,13 @@ A policy is one function ``(request, settings) -> Decoded`` in a file of its own
 ``decode/registry.py``; it chooses components, noise sharing and a selector, and leaves the steps
 to the engine.
 
-Shape legend: G samples, M components, L positions.
+Shape legend: G samples, M components, L positions, C candidates a sample.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,11 +27,13 @@ class DecodeRequest:
         engine: J steps of frozen components.
         x_GL: start states: all masks, or prompts with gaps.
         seed_G: one seed a sample; a sample is a function of its start and seed.
+        memory: what outlives one batch (a calibration); share it between batches of one model.
     """
 
     engine: RolloutEngine
     x_GL: Tensor
     seed_G: Tensor
+    memory: dict[Hashable, Tensor] = field(default_factory=dict)
 
     def chain_seeds(self, sample_R: Tensor, chain_R: Tensor) -> Tensor:
         """Noise seeds of chains ``chain_R`` of samples ``sample_R``, independent streams."""
@@ -42,8 +45,14 @@ class DecodeRequest:
 
     def draw_component(self, weight_GM: Tensor, stream: Stream = Stream.COMPONENT) -> Tensor:
         """One component a sample from unnormalised weights, [G]."""
+        return self.draw_component_at(0, weight_GM, stream)
+
+    def draw_component_at(
+        self, step: int, weight_GM: Tensor, stream: Stream = Stream.COMPONENT
+    ) -> Tensor:
+        """The same for a draw that is repeated at several steps."""
         cdf_GM = weight_GM.double().cumsum(-1)
-        u_G1 = uniforms(self.seed_G, 0, 1, stream) * cdf_GM[:, -1:]
+        u_G1 = uniforms(self.seed_G, step, 1, stream) * cdf_GM[:, -1:]
         return torch.searchsorted(cdf_GM, u_G1, right=True).squeeze(-1)
 
 
@@ -59,7 +68,11 @@ class Decoded:
         steps_calls: network calls a delivered sample by the method's own count (J a chain and T a
             score), the number that tables state.
         network_calls: evaluations that were really run, a delivered sample on average; smaller,
-            since a row that reveals nothing in a step is not evaluated.
+            since a row that reveals nothing in a step is not evaluated. A calibration, which is
+            made once a model, is not in it.
+        candidates_GCL: the finished candidates that the scores belong to, masks where there was
+            none; None where nothing was selected among finished ones.
+        facts: what a policy found out on the way, means over the samples.
     """
 
     x_GL: Tensor
@@ -67,3 +80,5 @@ class Decoded:
     score_GC: Tensor | None
     steps_calls: float
     network_calls: float
+    candidates_GCL: Tensor | None = None
+    facts: dict[str, float] = field(default_factory=dict)

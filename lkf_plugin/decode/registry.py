@@ -7,8 +7,13 @@ from typing import Any
 
 from lkf_plugin.decode.best_of_m import best_of_m
 from lkf_plugin.decode.best_of_n import best_of_n
+from lkf_plugin.decode.calibrated import calibrated
 from lkf_plugin.decode.commit import commit
+from lkf_plugin.decode.deferred import deferred
+from lkf_plugin.decode.halving import halving
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.probe import probe
+from lkf_plugin.decode.solo import solo
 
 Policy = Callable[[DecodeRequest, Mapping[str, Any]], Decoded]
 
@@ -16,6 +21,11 @@ POLICIES: dict[str, Policy] = {
     "commit": commit,
     "best_of_m": best_of_m,
     "best_of_n": best_of_n,
+    "halving": halving,
+    "deferred": deferred,
+    "probe": probe,
+    "solo": solo,
+    "calibrated": calibrated,
 }
 HOST_SAMPLER = "mdlm"  # the host's own sampler of the marginal denoiser
 

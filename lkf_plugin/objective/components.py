@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
-from lkf_plugin.backbone.trunk import BranchState
+from lkf_plugin.backbone.stack import Places
+from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.subs import subs_log_probs
 from lkf_plugin.token_head import token_logprob
 
@@ -28,7 +29,7 @@ class HeadSettings:
     """
 
     backend: str = "chunked"
-    chunk_rows: int = 1024
+    chunk_rows: int = 512
 
     @staticmethod
     def resolve(backend: str, chunk_rows: int, is_mdlm: bool) -> HeadSettings:
@@ -50,33 +51,21 @@ class ComponentScores(NamedTuple):
     logp_BML: Tensor
 
 
-def branch_token_logprobs(
-    backbone: LatentKernelBackbone,
-    branch: BranchState,
-    xt_RL: Tensor,
-    target_RL: Tensor,
-    counted_RL: Tensor,
-    head: HeadSettings,
-    mask_index: int | None,
-) -> Tensor:
-    """log P_i(target_i) of branch rows, shape [R, L]; 0 where not counted."""
-    if head.backend == "mdlm":
-        assert mask_index is not None, "MDLM's order is that of SUBS, where [MASK] is no outcome"
-        logp_RLV = subs_log_probs(backbone.logits(branch), xt_RL, mask_index)
-        logp_RL = logp_RLV.gather(-1, target_RL[..., None]).squeeze(-1)
-        return torch.where(counted_RL, logp_RL, 0.0)
-    row_N, position_N = counted_RL.nonzero(as_tuple=True)
-    logp_N = token_logprob(
-        backbone.hidden_at(branch, row_N, position_N),
-        backbone.head_weight,
-        backbone.head_bias,
-        target_RL[row_N, position_N],
-        mask_index,
-        head.backend,
-        head.chunk_rows,
-    )
-    # every pair occurs once, so this write is deterministic on any device
-    return logp_N.new_zeros(target_RL.shape).index_put((row_N, position_N), logp_N)
+def counted_places(counted_BL: Tensor) -> Places:
+    """Where ``counted_BL`` is true, sequence after sequence.
+
+    Their number is data, so this waits for the device: once a step, since every other index list
+    is made from this one.
+    """
+    row_N, position_N = counted_BL.nonzero(as_tuple=True)
+    return Places(row_N, position_N)
+
+
+def places_of_components(places: Places, num_components: int) -> Places:
+    """The same positions in branch rows b * M + k, all k of a position side by side."""
+    k_M = torch.arange(num_components, device=places.row_N.device)
+    rows = (places.row_N[:, None] * num_components + k_M).flatten()
+    return Places(rows, places.position_N.repeat_interleave(num_components))
 
 
 def component_scores(
@@ -103,13 +92,45 @@ def component_scores(
     M = backbone.num_components
     state = backbone.encode(xt_BL, sigma_B, s_B)
     logw_BM = backbone.route(state)
-    logp_RL = branch_token_logprobs(
-        backbone,
-        backbone.branch(state),
-        xt_BL.repeat_interleave(M, 0),
-        target_BL.repeat_interleave(M, 0),
-        counted_BL.repeat_interleave(M, 0),
-        head,
+    if head.backend == "mdlm":
+        assert not mask_is_outcome, "MDLM's order is that of SUBS, where [MASK] is no outcome"
+        logp_BML = _mdlm_logprobs(backbone, state, xt_BL, target_BL, counted_BL)
+        return ComponentScores(logw_BM, logp_BML)
+    places = counted_places(counted_BL)
+    at = places_of_components(places, M)
+    logp_N = token_logprob(
+        backbone.branch_hidden(state, at),
+        backbone.head_weight,
+        backbone.head_bias,
+        target_BL[places].repeat_interleave(M),
         None if mask_is_outcome else backbone.mask_index,
+        head.backend,
+        head.chunk_rows,
     )
-    return ComponentScores(logw_BM, logp_RL.unflatten(0, (-1, M)))
+    return ComponentScores(logw_BM, spread(logp_N, at, xt_BL.shape, M))
+
+
+def spread(logp_N: Tensor, at: Places, shape: torch.Size, num_components: int) -> Tensor:
+    """[B, M, L] with ``logp_N`` at its places (rows b * M + k) and 0 elsewhere."""
+    batch, length = shape
+    zeros = logp_N.new_zeros(batch * num_components, length)
+    # every place occurs once, so this write is deterministic on any device
+    return zeros.index_put(tuple(at), logp_N).unflatten(0, (batch, num_components))
+
+
+def _mdlm_logprobs(
+    backbone: LatentKernelBackbone,
+    state: TrunkState,
+    xt_BL: Tensor,
+    target_BL: Tensor,
+    counted_BL: Tensor,
+) -> Tensor:
+    """Every logit at every position, in MDLM's order of operations, [B, M, L]."""
+    M = backbone.num_components
+    xt_RL, target_RL, counted_RL = (
+        x.repeat_interleave(M, 0) for x in (xt_BL, target_BL, counted_BL)
+    )
+    logits_RLV = backbone.logits(backbone.branch(state))
+    logp_RLV = subs_log_probs(logits_RLV, xt_RL, backbone.mask_index)
+    logp_RL = logp_RLV.gather(-1, target_RL[..., None]).squeeze(-1)
+    return torch.where(counted_RL, logp_RL, 0.0).unflatten(0, (-1, M))

@@ -15,6 +15,7 @@ import torch
 from omegaconf import DictConfig
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.baselines.settings import NONE, baseline_name
 from lkf_plugin.config import cpu_count
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.builtin import Diffusion
@@ -22,7 +23,11 @@ from lkf_plugin.train.checkpoint import BEST, LAST
 
 
 def build_module(config: DictConfig, tokenizer: Any) -> Diffusion:
-    """The Lightning module of a config: MDLM's twin, with the latent-kernel mixin for lkf."""
+    """The module of a config: a baseline, or MDLM's twin with the latent-kernel mixin for lkf."""
+    if baseline_name(config) != NONE:
+        from lkf_plugin.baselines.build import build_baseline
+
+        return build_baseline(config, tokenizer)
     if config.model.type != "lkf":
         return Diffusion(config, tokenizer)
     from lkf_plugin.lightning import bind

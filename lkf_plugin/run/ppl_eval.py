@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from lkf_plugin.baselines.settings import baseline_name
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.run.common import build_module, build_trainer, find_checkpoint, load_weights
@@ -58,6 +59,8 @@ def provenance(
         "num_components": config.model.get("num_components", 1),
         "latent_blocks": config.model.get("latent_blocks"),
         "trunk": config.model.get("trunk"),
+        "baseline": baseline_name(config),
+        "parameterization": config.parameterization,
         "loss": config.loss.name,
         "corpus": config.data.train,
         "valid": config.data.valid,

@@ -117,8 +117,10 @@ def check_resume(config: DictConfig, data_digest: str, checkpoint: Path) -> None
     folder = checkpoint.parent.parent
     before = load_settings(folder)
     if before is None:
-        print(f"{folder} has no {CONFIG}, so the settings cannot be compared with the run's.")
-        return
+        raise UserError(
+            f"{folder} has no {CONFIG} to compare the settings with: bring it back, or start from "
+            "these weights elsewhere (another run_dir, init.from_checkpoint)."
+        )
     old, new = flatten(before), flatten(plain(config))
     for key in sorted(old.keys() | new.keys()):
         if not is_free(key) and old.get(key) != new.get(key):

@@ -150,9 +150,9 @@ class Trainer:
         mixture = first_step_mixture(self.backbone, law, self.corpus.length)
         plan = plan_split(mixture, self.corpus.sample(SPLIT_ROWS, seed), seed)
         if plan is not None:
-            generator = torch.Generator().manual_seed(derive_seed(seed, "perturb"))
-            apply_split(self.backbone, self.optimizer, plan, mixture.logw_M, generator)
-            self.splits.append({"step": self.step, **asdict(plan)})
+            apply_split(self.backbone, self.optimizer, plan, mixture.logw_M, self.corpus.length)
+            moved = {"kept": plan.kept, "freed": plan.freed, "divided": plan.divided}
+            self.splits.append({"step": self.step, **moved, "gain": plan.gain})
 
     # --- checkpoints ---------------------------------------------------------------------------
 

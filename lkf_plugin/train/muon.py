@@ -60,16 +60,16 @@ class Muon(Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._update(weight, group)
+                    self._update(weight, weight.grad, group)
         return loss
 
-    def _update(self, weight: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, weight: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[weight]
         if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(weight.grad)
+            state["momentum_buffer"] = torch.zeros_like(grad)
         buffer, mu = state["momentum_buffer"], group["momentum"]
-        buffer.lerp_(weight.grad, 1 - mu)
-        direction = orthogonalized(torch.lerp(weight.grad, buffer, mu).float())
+        buffer.lerp_(grad, 1 - mu)
+        direction = orthogonalized(torch.lerp(grad, buffer, mu).float())
         rows, columns = weight.shape
         weight.mul_(1 - group["lr"] * group["weight_decay"])
         step = group["lr"] * max(1.0, rows / columns) ** 0.5

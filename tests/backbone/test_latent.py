@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lkf_plugin.backbone import build_backbone
+from lkf_plugin.backbone.stack import Places
 from lkf_plugin.errors import UserError
 from lkf_plugin.kernel import marginal_log_probs, router_regularizer
 from lkf_plugin.subs import subs_log_probs
@@ -24,7 +25,9 @@ def test_branch_rows_are_the_same_alone_or_together(trunk):
     alone = model.branch(state, rows, components)
     pick = rows * model.num_components + components
     torch.testing.assert_close(alone.h_RLD, together.h_RLD[pick])
-    hidden = model.hidden_at(alone, torch.tensor([0, 1, 1]), torch.tensor([3, 0, 2]))
+    hidden = model.branch_hidden(
+        state, Places(torch.tensor([0, 1, 1]), torch.tensor([3, 0, 2])), rows, components
+    )
     logits = hidden @ model.head_weight.T
     if model.head_bias is not None:
         logits = logits + model.head_bias

@@ -17,7 +17,8 @@ Compose = Callable[..., DictConfig]
 CONFIGS = Path(cli.config_folder())
 
 KEYS = """
-T backbone diffusion host init.from_checkpoint mode parameterization run_dir seed subs_masking
+T backbone baseline.name diffusion host init.from_checkpoint mode parameterization run_dir seed
+subs_masking
 time_conditioning wandb
 callbacks.lr_monitor._target_ callbacks.lr_monitor.logging_interval
 callbacks.step_checkpoint._target_ callbacks.step_checkpoint.dirpath
@@ -33,11 +34,11 @@ eval.perplexity_batch_size
 loader.batch_size loader.eval_batch_size loader.eval_global_batch_size loader.global_batch_size
 loader.num_workers loader.pin_memory
 logger.csv._target_ logger.csv.save_dir
-loss.backward loss.chunk_rows loss.drawn loss.lambda_ent loss.lambda_lb loss.name loss.threshold
-loss.token_head
+loss.backward loss.chunk_rows loss.drawn loss.keep_above loss.lambda_ent loss.lambda_lb loss.name
+loss.threshold loss.token_head
 lr_scheduler._target_ lr_scheduler.num_warmup_steps
-model.activation_checkpointing model.cond_dim model.dropout model.hidden_size model.latent_blocks
-model.latent_emb_std model.latent_film_std model.length model.n_blocks model.n_heads model.name
+model.activation_checkpointing model.compile_blocks model.cond_dim model.dropout model.hidden_size
+model.latent_blocks model.latent_emb_std model.latent_film_std model.length model.n_blocks model.n_heads model.name
 model.num_components model.open_gates model.scale_by_sigma model.tie_word_embeddings
 model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type
@@ -95,7 +96,7 @@ def test_every_experiment_is_valid(compose: Compose, name: str) -> None:
 def test_every_group_has_been_looked_at() -> None:
     groups = {path.parent.name for path in CONFIGS.rglob("*.yaml")} - {CONFIGS.name}
     seen = {"model", "loss", "data", "decode", "logger", "strategy", "noise", "lr_scheduler"}
-    assert groups <= seen | {"callbacks", "experiment"}
+    assert groups <= seen | {"callbacks", "experiment", "baseline"}
 
 
 def test_wandb_group_fills_mdlms_key(compose: Compose) -> None:

@@ -18,7 +18,8 @@ MASK, V, L = 2, 3, 2  # two words and the mask
 
 
 def network(**changes):
-    model = tiny_backbone(vocab_size=V, mask_index=MASK, scramble=0.6, **changes)
+    # a wilder scramble makes every law a point mass, and the tests below empty
+    model = tiny_backbone(vocab_size=V, mask_index=MASK, scramble=0.15, **changes)
     return DecodeNetwork(model, LogLinearNoise().double(), lambda s: s.double())
 
 
@@ -70,6 +71,7 @@ def test_empirical_law_is_the_exact_law(num_steps, eps):
     RolloutEngine(net, num_steps, eps).finish(rollouts)
     law = exact_law(net, k, num_steps, eps)
     assert sum(law.values()) == pytest.approx(1.0)
+    assert max(law.values()) < 0.9
     for y, p in law.items():
         seen = (rollouts.x_RL == torch.tensor(y)).all(-1).double().mean().item()
         assert abs(seen - p) < 4.5 * (p * (1 - p) / rows) ** 0.5 + 1e-9, (y, p, seen)

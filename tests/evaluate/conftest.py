@@ -10,6 +10,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from lkf_plugin.run.load import LoadedRun
+from tests.evaluate.small_run import tiny_run
+
 WORDS = "the cat sat on a mat and the dog ran to the old red barn while rain fell all night"
 
 
@@ -57,3 +60,9 @@ def save_judge() -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def judge_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("judge") / "Tiny-GPT2")
+
+
+@pytest.fixture(scope="session")
+def tiny_mixture(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
+    """M = 3 on AgreeText, four steps old."""
+    return tiny_run(tmp_path_factory.mktemp("runs"), 3)

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.baselines.convert import import_checkpoint
 from lkf_plugin.cli import run as run_config
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.data import prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.host import mdlm, mdlm_checkout, mdlm_module
-from lkf_plugin.host.mdlm_import import import_checkpoint
 from lkf_plugin.run.common import build_module
 
 if mdlm_checkout.find_checkout() is None:
@@ -276,7 +276,7 @@ def test_a_checkpoint_of_mdlm_itself_is_imported(
         overrides = ("mode=ppl_eval", f"eval.checkpoint_path={path}", *overrides)
         return run_config(tiny_config("plain", tmp_path, *overrides))["metrics"]["val/nll"]
 
-    with pytest.raises(UserError, match="import_mdlm_checkpoint"):
+    with pytest.raises(UserError, match="import_checkpoint"):
         evaluate(own)
     overrides = import_checkpoint(own, imported, trust_pickle=True)
     assert "model.hidden_size=32" in overrides

@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 
 from lkf_plugin.backbone import build_backbone
 from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.baselines.convert import import_checkpoint
 from lkf_plugin.errors import UserError
-from lkf_plugin.host.mdlm_import import import_checkpoint
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "import_mdlm_checkpoint.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "import_checkpoint.py"
 MODEL = {
     "name": "nano",
     "type": "ddit",
@@ -136,7 +136,7 @@ def test_an_average_in_another_order_is_refused(pickled, tmp_path):
         import_checkpoint(pickled(ema=ema), tmp_path / "out.ckpt", trust_pickle=True)
 
 
-@pytest.mark.parametrize("key, value", [("backbone", "dimamba"), ("parameterization", "sedd")])
+@pytest.mark.parametrize("key, value", [("backbone", "dimamba"), ("parameterization", "d3pm")])
 def test_other_models_are_refused(pickled, tmp_path, key, value):
     hyper = {"config": pickled.checkpoint["hyper_parameters"]["config"].copy()}
     hyper["config"][key] = value

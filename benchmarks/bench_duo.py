@@ -1,0 +1,87 @@
+"""DUO's curriculum: a training step with soft tokens of all V columns, of 32, and without.
+
+Loss and gradient, no optimizer, at V = 30,522. Peak memory is that of a fresh process above one
+that only builds the model and the batch.
+
+Options: --rounds N, --batch B.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from harness import (
+    Shape,
+    Words,
+    config_for,
+    fresh_peak,
+    heading,
+    interleaved,
+    peak_mb,
+    ratio,
+    roughen,
+    table,
+)
+
+from lkf_plugin.run.common import build_module
+
+SHAPE = Shape(d=128, blocks=2)
+VARIANTS: dict[str, tuple[list[str], int]] = {  # overrides, step of the run
+    "MDLM": (["baseline=mdlm"], 0),
+    "DUO, plain (after the curriculum)": (["baseline=duo"], 10**9),
+    "DUO, curriculum, 32 columns": (["baseline=duo"], 0),
+    "DUO, curriculum, all columns": (["baseline=duo", "baseline.curriculum.columns=30521"], 0),
+}
+
+
+def step_of(name: str, shape: Shape) -> Callable[[], Any]:
+    """A training step of a variant."""
+    overrides, step = VARIANTS[name]
+    module = build_module(config_for(shape, overrides), Words(shape.vocab))
+    roughen(module, 1.0)
+    module.train()
+    vars(module)["_optimizer_step"] = lambda: step
+    x_BL = torch.randint(0, shape.vocab, (shape.batch, shape.length))
+    ones_BL = torch.ones_like(x_BL)
+
+    def run() -> None:
+        module.zero_grad(set_to_none=True)
+        module._loss(x_BL, ones_BL).loss.backward()
+
+    return run
+
+
+def main() -> None:
+    """The table, or with --peak the memory of one variant."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--peak", nargs=2, metavar=("VARIANT", "RUN"))
+    options = parser.parse_args()
+    shape = SHAPE._replace(batch=options.batch)
+    if options.peak:
+        run = step_of(options.peak[0], shape)
+        if options.peak[1] == "1":
+            run()
+        print(peak_mb())
+        return
+    heading("DUO's curriculum")
+    above = {}
+    for name in VARIANTS:  # before this process grows: a child's peak begins with its parent's
+        batch = ("--batch", str(shape.batch))
+        first, second = (fresh_peak(__file__, name, run, *batch) for run in ("0", "1"))
+        above[name] = second - first
+    times = interleaved({name: step_of(name, shape) for name in VARIANTS}, options.rounds)
+    plain = times["DUO, plain (after the curriculum)"].cpu
+    rows = []
+    for name, found in times.items():
+        rows.append([name, f"{min(found.cpu):.2f}", ratio(found.cpu, plain), f"{above[name]:.0f}"])
+    print(f"B = {shape.batch}, L = {shape.length}, V = {shape.vocab}, D = {shape.d}\n")
+    table(["step", "CPU s", "to plain DUO", "peak MB above model"], rows)
+
+
+if __name__ == "__main__":
+    main()

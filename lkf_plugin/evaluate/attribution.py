@@ -1,0 +1,153 @@
+"""Who made the gain of a best-of-M decode: the mixture, or one component?
+
+One component that writes what the judge finds easy (digits, lists) can carry a whole "mixture
+gain". Neither the entropy of the samples nor the control of one component with M noise streams
+shows it. What does: each component alone, its share among the picks, and the pick without the
+favourite. All of it comes from the pool that was selected from; no further sampling is needed.
+
+Shape legend: S samples, C candidates a sample, L positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.cells import Samples
+from lkf_plugin.evaluate.diversity import as_sequences, pooled_entropy
+from lkf_plugin.evaluate.estimate import Estimate, jackknife_error, jackknife_groups
+from lkf_plugin.evaluate.quality import Quality
+
+WITHOUT_FAVOURITE = "without_favourite"
+ONE_FEWER = "one_fewer"
+
+
+def attribution(
+    samples: Samples, quality: Quality, judged: int | None = None
+) -> dict[str, Estimate]:
+    """What stands beside a best-of-M figure.
+
+    * ``share[k]``, ``share_entropy``: of the components among the picks (ceiling log M)
+    * ``<metric>.solo[k]``: every finished chain of component k, picked or not
+    * ``<metric>.without_favourite``, ``pooled_entropy.without_favourite``: the selector's pick
+      when the component that it picks most has no candidates
+
+    Args:
+        samples: a pool whose candidate c is component c (best_of_m).
+        quality: what judges.
+        judged: chains a component that are judged; None is all.
+    """
+    candidates_SCL, score_SC = _pool(samples)
+    exists_SC = score_SC.isfinite()
+    M, S = exists_SC.shape[1], exists_SC.shape[0]
+    found = {f"share[{k}]": _share(samples.component_S == k) for k in range(M)}
+    found["share_entropy"] = share_entropy(samples.component_S, M)
+    for k in range(M):
+        chains = candidates_SCL[exists_SC[:, k], k][:judged]
+        solo = quality.figure(chains) if len(chains) else None
+        if solo is not None:
+            found[f"{quality.metric}.solo[{k}]"] = solo
+    favourite = int(torch.bincount(samples.component_S, minlength=M).argmax())
+    found["favourite"] = Estimate(float(favourite), None, S)
+    rest_SC = score_SC.clone()
+    rest_SC[:, favourite] = torch.inf
+    left_S = rest_SC.isfinite().any(-1)
+    if left_S.all():
+        found |= _pick(candidates_SCL, rest_SC, quality, WITHOUT_FAVOURITE)
+    return found
+
+
+def one_fewer(samples: Samples, quality: Quality) -> dict[str, Estimate]:
+    """The same pick among n - 1 noise streams: what ``without_favourite`` is compared with."""
+    candidates_SCL, score_SC = _pool(samples)
+    if score_SC.shape[1] < 2:
+        return {}
+    return _pick(candidates_SCL[:, :-1], score_SC[:, :-1], quality, ONE_FEWER)
+
+
+def share_entropy(component_S: Tensor, num_components: int) -> Estimate:
+    """Entropy of the components among the picks, nats; its error by a jackknife."""
+
+    def entropy(chosen_S: Tensor) -> float:
+        share = torch.bincount(chosen_S, minlength=num_components).double() / len(chosen_S)
+        return -float(torch.xlogy(share, share).sum())
+
+    group_S = torch.from_numpy(jackknife_groups(len(component_S)))
+    groups = int(group_S[-1]) + 1
+    error = None
+    if groups > 1:
+        error = jackknife_error([entropy(component_S[group_S != g]) for g in range(groups)])
+    return Estimate(max(entropy(component_S), 0.0), error, len(component_S))
+
+
+def advantage(mixture: float, control: float, higher_is_better: bool) -> float:
+    """Relative gain of the mixture over its control; positive is better.
+
+    For a perplexity 1 - mixture / control, as the paper counts it; for a valid fraction the
+    difference.
+    """
+    if higher_is_better:
+        return mixture - control
+    return 1 - mixture / control
+
+
+def changes_sign(whole: float, dropped: float) -> bool:
+    """Whether an advantage is gone once one component is dropped: then it was that component's."""
+    return whole > 0 >= dropped
+
+
+def match_temperature(
+    entropy_at: Callable[[float], float],
+    target: float,
+    low: float = 0.5,
+    high: float = 1.0,
+    rounds: int = 5,
+) -> float:
+    """The sampling temperature at which a control's pooled entropy meets ``target``.
+
+    Bisection over [low, high]; the end that is nearer where the target lies outside.
+
+    Args:
+        entropy_at: temperature -> pooled entropy of the control's samples, nats.
+        target: pooled entropy of the mixture's picks.
+    """
+    assert 0 < low < high
+    if target >= entropy_at(high):
+        return high
+    if target <= entropy_at(low):
+        return low
+    for _ in range(rounds):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if entropy_at(middle) < target else (low, middle)
+    return math.sqrt(low * high)
+
+
+def pooled(ids_SL: Tensor) -> float:
+    """Pooled unigram entropy of samples, nats."""
+    return pooled_entropy(as_sequences(ids_SL)).value
+
+
+def _pool(samples: Samples) -> tuple[Tensor, Tensor]:
+    if samples.candidates_SCL is None or samples.score_SC is None:
+        raise UserError("Attribution needs the candidates of a policy that selects among them.")
+    return samples.candidates_SCL, samples.score_SC
+
+
+def _pick(
+    candidates_SCL: Tensor, score_SC: Tensor, quality: Quality, suffix: str
+) -> dict[str, Estimate]:
+    ids_SL = candidates_SCL[torch.arange(len(score_SC)), score_SC.argmin(-1)]
+    found = {f"pooled_entropy.{suffix}": pooled_entropy(as_sequences(ids_SL))}
+    figure = quality.figure(ids_SL)
+    if figure is not None:
+        found[f"{quality.metric}.{suffix}"] = figure
+    return found
+
+
+def _share(chosen_S: Tensor) -> Estimate:
+    share, n = chosen_S.double().mean().item(), len(chosen_S)
+    return Estimate(share, math.sqrt(share * (1 - share) / n), n)

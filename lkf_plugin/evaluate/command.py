@@ -1,0 +1,157 @@
+"""The command line of ``scripts/evaluate.py``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from lkf_plugin.config import cpu_count
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.evaluation import Evaluation
+from lkf_plugin.evaluate.policies import policy_settings
+from lkf_plugin.evaluate.quality import quality_for
+from lkf_plugin.evaluate.record import ResultRecord
+from lkf_plugin.run.load import LoadedRun, load_run
+from lkf_plugin.run.settings import CONFIG
+
+STEPS = (1, 2, 4, 8, 16, 32)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; a mistake is told in one sentence with status 2."""
+    args = _parser().parse_args(arguments)
+    try:
+        evaluate(args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> list[ResultRecord]:
+    """Every cell that was asked for."""
+    torch.set_num_threads(cpu_count(args.threads))
+    run = open_run(args.run, args.device)
+    quality = quality_for(
+        run.config, run.prepared.tokenizer, args.judge, args.device, args.self_bleu
+    )
+    folder = Path(args.out) if args.out else run_folder(args.run) / "records"
+    evaluation = Evaluation(
+        run,
+        quality,
+        folder,
+        args.samples,
+        args.seed,
+        args.batch_size,
+        args.judged_chains,
+        not args.again,
+    )
+    settings = [one for words in args.policy or [["commit"]] for one in policies(words, evaluation)]
+    records: list[ResultRecord] = []
+    for one in settings:
+        for steps in args.steps:
+            records.append(evaluation.policy(one, steps, attribute=not args.plain))
+            print(_line(records[-1], quality.metric), flush=True)
+    if not args.plain:
+        for end in evaluation.ends():
+            records.append(end)
+            print(_line(end, quality.metric), flush=True)
+        records.append(evaluation.likelihood(args.sequences))
+        print(_line(records[-1], "elbo_ppl"), flush=True)
+        records.append(evaluation.information(min(max(args.steps), 8)))
+        print(_line(records[-1], "information"), flush=True)
+    print(f"records: {folder}")
+    return records
+
+
+def policies(words: Sequence[str], evaluation: Evaluation) -> list[dict[str, Any]]:
+    """``best_of_m selector=evidence`` as settings: the group's file with what was changed.
+
+    ``solo component=all`` is one policy a component.
+
+    Raises:
+        UserError: no such policy or no such setting of it.
+    """
+    name, *words = words
+    changes = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(f"--policy {name} {word}: give settings as key=value.")
+        changes[key] = yaml.safe_load(value)
+    settings = policy_settings(name, **changes)
+    if settings.get("component") == "all":
+        return [{**settings, "component": k} for k in range(evaluation.components)]
+    return [settings]
+
+
+def run_folder(path: str | Path) -> Path:
+    """The run folder of a run folder or of a checkpoint in it."""
+    path = Path(path)
+    return path if path.is_dir() else path.parent.parent
+
+
+def open_run(path: str | Path, device: str = "cpu") -> LoadedRun:
+    """Loads a run folder's best checkpoint, or the checkpoint that is named.
+
+    Raises:
+        UserError: nothing there, or an M that has no latent kernel.
+    """
+    folder = run_folder(path)
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{path} is neither a run folder nor a checkpoint in one.")
+    kind = OmegaConf.select(OmegaConf.load(folder / CONFIG), "model.type")
+    if kind != "lkf":
+        raise UserError(
+            f"{folder} was trained with model.type={kind}: bring it over with "
+            "scripts/import_mdlm_checkpoint.py, or evaluate it by mode=sample_eval."
+        )
+    checkpoint = None if Path(path).is_dir() else str(path)
+    return load_run(folder, device, checkpoint)
+
+
+def _line(record: ResultRecord, metric: str | None) -> str:
+    shown = [metric] if metric else []
+    shown += [key for key in ("entropy", "pooled_entropy", "share_entropy") if key != metric]
+    parts = []
+    for key in shown:
+        if key in record.metrics:
+            found = record.metrics[key]
+            error = "" if found.se is None else f" +- {found.se:.2g}"
+            parts.append(f"{key} {found.value:.4g}{error}")
+    calls = "" if record.calls is None else f"; {record.calls:g} calls"
+    return f"{record.cell}: {', '.join(parts)}{calls}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Measures a trained run.")
+    parser.add_argument("run", help="run folder, or a checkpoint in one")
+    parser.add_argument(
+        "--policy", nargs="+", action="append", metavar="NAME [KEY=VALUE]",
+        help="a file of configs/decode with changes; repeat for more (default: commit)",
+    )  # fmt: skip
+    parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), help="J")
+    parser.add_argument("--samples", type=int, default=128, help="samples a cell")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--judge", help="causal language model: name, folder or smollm2")
+    parser.add_argument("--out", help="folder of the records (default: RUN/records)")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=None, help="CPU threads")
+    parser.add_argument("--batch-size", type=int, default=64, help="samples decoded at once")
+    parser.add_argument("--sequences", type=int, default=256, help="held-out sequences")
+    parser.add_argument("--self-bleu", type=int, default=100, help="texts in self-BLEU; 0: none")
+    parser.add_argument(
+        "--judged-chains", type=int, default=None, help="chains a component heard by the judge"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="samples only: no attribution, ends, likelihood"
+    )
+    parser.add_argument("--again", action="store_true", help="run cells whose record is there")
+    return parser

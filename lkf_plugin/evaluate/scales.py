@@ -1,0 +1,125 @@
+"""Sizes at which the tables are made: the paper's, a workstation's, and two CPU cores'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Models and cells on one corpus.
+
+    Attributes:
+        name: of the run folders.
+        components: M of the models; in this order, a later one may start from an earlier.
+        train: overrides of ``main.py``; ``{M}`` and ``{runs}`` are filled in.
+        mixture: the overrides at M > 1, where they are others.
+        tables: which of the paper's tables are made.
+        grid: J.
+        samples: a cell.
+        sequences: held-out sequences of the likelihood.
+        judge: None where the corpus has a grammar.
+        judged_chains: chains a component that the judge hears alone.
+        self_bleu: texts in self-BLEU.
+        batch_size: samples decoded at once.
+        in_turn: whether mixtures wait for the M = 1 model.
+    """
+
+    name: str
+    components: tuple[int, ...]
+    train: tuple[str, ...]
+    mixture: tuple[str, ...]
+    tables: tuple[str, ...]
+    grid: tuple[int, ...]
+    samples: int
+    sequences: int
+    judge: str | None
+    judged_chains: int | None
+    self_bleu: int
+    batch_size: int
+    in_turn: bool = False
+
+    def run_folder(self, out: Path, M: int) -> Path:
+        """Where a model's run lives."""
+        return out / "runs" / self.name / f"M{M}"
+
+    def train_command(self, out: Path, M: int) -> list[str]:
+        """Arguments of the Python interpreter that train, or complete, a model."""
+        first = self.run_folder(out, 1) / "checkpoints" / "best.ckpt"
+        words = self.mixture if M > 1 and self.mixture else self.train
+        return [
+            "main.py",
+            *(word.format(M=M, first=first) for word in words),
+            f"model.num_components={M}",
+            f"run_dir={self.run_folder(out, M)}",
+        ]
+
+
+ALL = ("main", "decode", "bestofn", "commitm", "deferred", "policynfe", "probedepth", "percomp")
+PAPER_GRID = (1, 2, 4, 8, 16, 32)
+
+
+def _paper(name: str, data: str) -> Corpus:
+    return Corpus(
+        name=name,
+        components=(1, 4, 8),
+        train=(
+            f"data={data}",
+            "model=lkf",
+            "loss=mixture",
+            "model.length=128",
+            "loader.global_batch_size=512",
+            "trainer.max_steps=200_000",
+        ),
+        mixture=(),
+        tables=ALL,
+        grid=PAPER_GRID,
+        samples=512,
+        sequences=2048,
+        judge="gpt2-large",
+        judged_chains=None,
+        self_bleu=100,
+        batch_size=64,
+    )
+
+
+SCALES: dict[str, tuple[Corpus, ...]] = {
+    "paper": (_paper("lm1b", "lm1b"), _paper("wikitext103", "wikitext103")),
+    "small": (
+        Corpus(
+            name="sotu",
+            components=(1, 4, 8),
+            train=("experiment=sotu",),
+            mixture=(
+                "experiment=sotu-mixture",
+                "init.from_checkpoint={first}",
+            ),
+            tables=ALL,
+            grid=PAPER_GRID,
+            samples=256,
+            sequences=512,
+            judge="smollm2",
+            judged_chains=64,
+            self_bleu=100,
+            batch_size=32,
+            in_turn=True,
+        ),
+    ),
+    "tiny": (
+        Corpus(
+            name="agreetext",
+            components=(1, 4, 8),
+            train=("experiment=demo",),
+            mixture=(),
+            tables=ALL,
+            grid=PAPER_GRID,
+            samples=96,
+            sequences=256,
+            judge=None,
+            judged_chains=None,
+            self_bleu=32,
+            batch_size=96,
+        ),
+    ),
+}

@@ -1,0 +1,96 @@
+"""A table as data: measured figures beside the paper's, and what may stand side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.evaluate.record import ResultRecord
+
+# What must agree among the records of one table.
+MUST_AGREE = (
+    "corpus",
+    "corpus_digest",
+    "wrap",
+    "tokenizer",
+    "tokenizer_digest",
+    "length",
+    "judge",
+    "judge_revision",
+    "judge_dtype",
+    "samples",
+    "precision",
+    "ema",
+    "seed",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a table.
+
+    Attributes:
+        measured: our figure, None where there is no record.
+        entropy: H of the same samples (nats a sequence), shown in parentheses.
+        paper: the paper's figure, with its H where it gives one.
+        record: where the figure is from.
+        flagged: the advantage behind the figure is one component's.
+    """
+
+    measured: Estimate | None = None
+    entropy: float | None = None
+    paper: float | None = None
+    paper_entropy: float | None = None
+    record: ResultRecord | None = None
+    flagged: bool = False
+
+
+@dataclass
+class Table:
+    """Rows of entries under columns.
+
+    Attributes:
+        name: the paper's name of it.
+        title: what it shows, with its metric.
+        columns: headings of the entries.
+        rows: (label, what it costs, entries).
+        notes: sentences below it.
+    """
+
+    name: str
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, str, list[Entry]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def records(self) -> list[ResultRecord]:
+        """Every record that a figure is from."""
+        return [e.record for _, _, entries in self.rows for e in entries if e.record is not None]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing in it was measured."""
+        return not self.records()
+
+
+def check_comparable(records: Iterable[ResultRecord], where: str) -> None:
+    """Refuses records that must not stand side by side.
+
+    Raises:
+        UserError: names the key, both values and both cells.
+    """
+    first: ResultRecord | None = None
+    for record in records:
+        if first is None:
+            first = record
+            continue
+        for key in MUST_AGREE:
+            ours, theirs = getattr(first, key), getattr(record, key)
+            if ours != theirs:
+                raise UserError(
+                    f"{where}: {first.cell} has {key}={ours} and {record.cell} has {key}={theirs}: "
+                    "they must not stand side by side, so measure one of them again or keep them "
+                    "in different folders."
+                )

@@ -1,0 +1,76 @@
+"""Makes the paper's decoding tables on models of a chosen size.
+
+    python scripts/reproduce.py all --scale tiny            # AgreeText, two CPU cores
+    python scripts/reproduce.py bestofn --scale small       # State of the Union text
+    python scripts/reproduce.py main M8.best_of_m --scale paper --print
+    python scripts/reproduce.py all --scale paper           # LM1B and WikiText-103, needs GPUs
+
+It trains the models that are missing and measures the cells that have no record; killed, the same
+command goes on. Tables and figures are written to OUT/report at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from lkf_plugin.config import cpu_count, default_accelerator
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.plan import TABLES, jobs_of
+from lkf_plugin.evaluate.reproduce import job_name, reproduce
+from lkf_plugin.evaluate.scales import SCALES, Corpus
+from lkf_plugin.report.command import write_report
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("table", choices=("all", *TABLES))
+    parser.add_argument("row", nargs="?", help="only cells whose name holds this text")
+    parser.add_argument("--scale", choices=tuple(SCALES), default="tiny")
+    parser.add_argument("--corpus", help="only this one of the scale's corpora")
+    parser.add_argument("--out", type=Path, help="default: outputs/tables-SCALE")
+    parser.add_argument("--workers", type=int, help="processes (default: a core each on a CPU)")
+    parser.add_argument("--print", action="store_true", help="show what would be run, run nothing")
+    args = parser.parse_args()
+    tables = TABLES if args.table == "all" else (args.table,)
+    corpora = [one for one in SCALES[args.scale] if args.corpus in (None, one.name)]
+    out = args.out or Path("outputs") / f"tables-{args.scale}"
+    workers = args.workers or (1 if default_accelerator() != "cpu" else min(cpu_count(), 8))
+    try:
+        if not corpora:
+            names = ", ".join(one.name for one in SCALES[args.scale])
+            raise UserError(f"--corpus {args.corpus} is not in --scale {args.scale}: take {names}.")
+        if args.print:
+            show(corpora, tables, out, args.row)
+            return 0
+        began = time.monotonic()
+        records = reproduce(corpora, tables, out, args.row, workers)
+        for path in write_report(records, out / "report", None if args.table == "all" else tables):
+            print(path)
+        print(f"took {time.monotonic() - began:.0f} s")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def show(corpora: list[Corpus], tables: tuple[str, ...], out: Path, row: str | None) -> None:
+    """Commands of the trainings, and the cells that follow."""
+    for corpus in corpora:
+        own = [table for table in tables if table in corpus.tables]
+        jobs = [job for job in jobs_of(own, corpus.grid) if not row or row in job_name(job)]
+        for M in corpus.components:
+            print("python", *corpus.train_command(out, M))
+        for job in jobs:
+            print(
+                f"# {corpus.name}.{job_name(job)}: {corpus.samples} samples, judge {corpus.judge}"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

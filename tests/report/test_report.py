@@ -1,0 +1,194 @@
+"""Tables from records: what stands where, what is refused, and what is marked."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.evaluate.record import ResultRecord, write_record
+from lkf_plugin.report import paper_numbers as paper
+from lkf_plugin.report.command import main, write_report
+from lkf_plugin.report.layouts import LAYOUTS
+from lkf_plugin.report.lookup import Lookup
+from lkf_plugin.report.render import latex, long_csv, markdown
+from lkf_plugin.report.table import MUST_AGREE, check_comparable
+from tests.evaluate.test_record import record
+
+METRIC = "gen_ppl[gpt2-large]"
+
+
+def cell(M: int, row: str, J: int | None, ppl: float, **more: Any) -> ResultRecord:
+    extra = more.pop("metrics", {})
+    metrics = {
+        METRIC: Estimate(ppl, 1.0, 512),
+        "entropy": Estimate(4.5, 0.01, 512),
+        "pooled_entropy": Estimate(6.0, 0.01, 512),
+        **{name: Estimate(value, None, 512) for name, value in extra.items()},
+    }
+    values: dict[str, Any] = {
+        "cell": f"c.M{M}.{row}" + (f".J{J}" if J else ""),
+        "metrics": metrics,
+        "num_components": M,
+        "steps": J,
+        "corpus": "lm1b",
+        "policy": row.split(".")[0] if J else None,
+        "settings": {"row": row, **more.pop("settings", {})},
+    }
+    return record(**{**values, **more})
+
+
+def entries(table: Any, label: str) -> list[Any]:
+    return next(entries for name, _, entries in table.rows if name == label)
+
+
+def test_every_table_puts_figures_where_the_paper_has_them() -> None:
+    records = [
+        cell(1, "commit", 32, 300.0),
+        cell(8, "best_of_m.nelbo", 32, 111.0, metrics={"share[3]": 0.4, "share_entropy": 1.2}),
+        cell(8, "deferred.j4", 32, 401.0),
+        cell(8, "halving", 32, 125.0),
+        cell(8, "halving.shared", 32, 141.0),
+        cell(8, "probe.j8.shared", 32, 160.0, metrics={"probe_agreement": 0.5}),
+        cell(8, "solo.k5", 32, 150.0),
+        cell(8, "solo.k5.n8.nelbo", 32, 50.0),
+        cell(1, "likelihood", None, 1.0, metrics={"elbo_ppl": 34.0}),
+        cell(8, "information", 8, 1.0, metrics={"information": 1.4}, policy=None),
+    ]
+    for one in records[-2:]:
+        one.metrics.pop(METRIC)
+        one.metrics.pop("entropy")
+    lookup = Lookup(records)
+    tables = {name: layout(lookup) for name, layout in LAYOUTS.items()}
+    assert tables["main"].columns == ["ELBO-PPL", "J=32", "H@32", "I(k)"]
+    shown = entries(tables["main"], "LKF M=8")
+    assert [e.measured.value if e.measured else None for e in shown] == [None, 111.0, 4.5, 1.4]
+    assert [e.paper for e in shown] == [34.62, 105, 4.93, 1.48]
+    assert entries(tables["main"], "LKF M=1")[0].measured.value == 34.0
+    assert entries(tables["decode"], "M components, halving | evidence")[1].measured.value == 141
+    assert entries(tables["policynfe"], "M=8, halving, evidence")[0].measured.value == 125
+    place = paper.DEFERRED_J.index(4)
+    assert entries(tables["deferred"], "M=8")[place].measured.value == 401
+    assert entries(tables["deferred"], "M=8")[place].paper == 416
+    assert entries(tables["probedepth"], "j=8")[1].measured.value == 0.5
+    assert entries(tables["percomp"], "solo")[5].measured.value == 150
+    assert entries(tables["percomp"], "reranked")[5].paper == 47
+    assert entries(tables["percomp"], "share among best-of-8's picks")[3].measured.value == 0.4
+    assert not any(table.empty for table in tables.values())
+
+
+def bestofn(without: float, fewer: float = 190.0) -> Any:
+    return LAYOUTS["bestofn"](
+        Lookup(
+            [
+                cell(1, "best_of_n.n8.nelbo", 32, 183.0, metrics={f"{METRIC}.one_fewer": fewer}),
+                cell(
+                    8, "best_of_m.nelbo", 32, 106.0,
+                    metrics={f"{METRIC}.without_favourite": without},
+                ),
+            ]
+        )
+    )  # fmt: skip
+
+
+def test_an_advantage_of_one_component_is_marked() -> None:
+    honest, artifact = bestofn(120.0), bestofn(250.0)
+    for table, flagged in ((honest, False), (artifact, True)):
+        (gain,) = entries(table, "advantage of the mixture over M=1")
+        assert gain.measured.value == pytest.approx(0.42, abs=0.002) and gain.paper == 0.42
+        assert gain.flagged is flagged
+        (best,) = entries(table, "LKF M=8, 8 components")
+        assert best.flagged is flagged
+        assert ("106.0 (4.50) !" in markdown(table, "")) is flagged
+    (rest,) = entries(artifact, "... best of 7: without its favourite component")
+    assert rest.measured.value == pytest.approx(1 - 250 / 190)
+
+
+OTHER: dict[str, Any] = {
+    "corpus": "sotu",
+    "corpus_digest": "other",
+    "wrap": False,
+    "tokenizer": "gpt2",
+    "tokenizer_digest": "other",
+    "length": 64,
+    "judge": "smollm2",
+    "judge_revision": "abc",
+    "judge_dtype": "bfloat16",
+    "samples": 128,
+    "precision": "bf16",
+    "ema": False,
+    "seed": 9,
+}
+
+
+def test_every_key_that_must_agree_is_tried() -> None:
+    assert set(OTHER) == set(MUST_AGREE)
+
+
+@pytest.mark.parametrize("key", MUST_AGREE)
+def test_what_differs_is_refused_by_name(key: str) -> None:
+    one, other = cell(1, "commit", 4, 3.0), cell(8, "commit", 4, 3.0)
+    check_comparable([one, other], "t")
+    with pytest.raises(UserError, match=f"has {key}="):
+        check_comparable([one, replace(other, **{key: OTHER[key]})], "t")
+
+
+def test_two_judges_and_two_claims_are_refused() -> None:
+    one = cell(1, "commit", 4, 3.0)
+    other = replace(cell(8, "commit", 4, 3.0), metrics={"gen_ppl[x]": Estimate(1.0, None, 1)})
+    with pytest.raises(UserError, match="several kinds"):
+        Lookup([one, other])
+    with pytest.raises(UserError, match="claim the same place"):
+        Lookup([one, replace(one, cell="again")])
+
+
+def test_files_are_written_and_read_back(tmp_path: Path) -> None:
+    for one in (cell(1, "commit", 4, 900.0), cell(8, "best_of_m.nelbo", 4, 600.0)):
+        write_record(one, tmp_path / "records")
+    assert main([str(tmp_path / "records"), "--no-figures"]) == 0
+    folder = tmp_path / "report" / "lm1b"
+    text = (folder / "tables.md").read_text()
+    assert "600.0 (4.50) | 625.0" in text and "gpt2-large" in text and "512 samples" in text
+    assert r"\begin{tabular}" in (folder / "commitm.tex").read_text()
+    rows = list(csv.DictReader((folder / "commitm.csv").open()))
+    (best,) = [row for row in rows if row["row"] == "best-of-8" and row["column"] == "J=4"]
+    assert float(best["value"]) == 600.0 and float(best["paper"]) == 625.0
+    assert best["cell"] == "c.M8.best_of_m.nelbo.J4"
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    write_report(tmp_path / "records", tmp_path / "report", figures=False)
+    assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match="no record"):
+        write_report(tmp_path / "empty", tmp_path / "report")
+
+
+def test_renderings_hold_the_same_figures() -> None:
+    table = bestofn(120.0)
+    assert "183.0 (4.50)" in markdown(table, "c") and "183.0 (4.50)" in latex(table, "50% c_d")
+    assert r"50\% c\_d" in latex(table, "50% c_d")
+    lines = list(csv.reader(io.StringIO(long_csv(table))))
+    assert len(lines) == 1 + len(table.rows)
+
+
+def test_the_paper_s_numbers_are_whole_and_agree_where_the_paper_repeats_them() -> None:
+    for corpus, rows in paper.MAIN.items():
+        assert set(rows) == set(paper.MAIN_REST[corpus])
+        assert all(len(values) == len(paper.J_GRID) for values in rows.values())
+        for label, repeated in (("LKF M=4", "best-of-4"), ("LKF M=8", "best-of-8")):
+            assert rows[label] == paper.COMMIT_M[corpus][repeated]
+        assert rows["LKF M=1"] == paper.COMMIT_M[corpus]["M=1, one chain"]
+    for label, pairs in paper.BEST_OF_N.items():
+        assert len(pairs) == len(paper.J_GRID), label
+    mixture, single = paper.BEST_OF_N["LKF M=8, 8 components"], "LKF M=1, 8 noise draws"
+    assert mixture == paper.POLICY_NFE[8]["best-of-M, NELBO"]
+    gains = [1 - m[0] / s[0] for m, s in zip(mixture, paper.BEST_OF_N[single], strict=True)]
+    for gain, printed in zip(gains[1:], paper.ADVANTAGE[1:], strict=True):
+        assert gain == pytest.approx(printed, abs=0.006)
+    # at J = 1 the better single-component arm is MDLM's
+    assert 1 - 1791 / 1992 == pytest.approx(paper.ADVANTAGE[0], abs=0.006)
+    assert paper.DECODE["M components, independent noise | NELBO"][8] == mixture[-1]
