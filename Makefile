@@ -11,11 +11,12 @@ JUDGE := $(VENV)/.judge
 TEST_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo synthetic test slow lint bench judge clean
+.PHONY: help install demo synthetic tables test slow lint bench judge clean
 
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
 	@echo "make synthetic  the synthetic studies, a short version of each (under 20 minutes)"
+	@echo "make tables every decoding table of the paper on AgreeText, on the CPU"
 	@echo "make test   lint, types and the fast tests"
 	@echo "make slow   the slow tests (installs the offline judge first)"
 	@echo "make lint   ruff and mypy"
@@ -45,6 +46,9 @@ demo: $(INSTALLED)
 synthetic: $(INSTALLED)
 	$(PY) scripts/synthetic.py all --short
 
+tables: $(INSTALLED)
+	$(PY) scripts/reproduce.py all --scale tiny
+
 test: lint
 	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'not slow and not live'
 
@@ -55,7 +59,7 @@ lint: $(INSTALLED)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-bench: $(INSTALLED)
+bench: $(JUDGE)
 	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
 	  echo "== $$script"; $(PY) $$script; done
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from harness import (
+    MASK_INDEX,
     Shape,
     Words,
     config_for,
@@ -32,6 +33,7 @@ from harness import (
     ratio,
     roughen,
     table,
+    upstream_class,
 )
 
 from lkf_plugin.host.builtin import Diffusion
@@ -55,7 +57,9 @@ class Variant:
         """A Diffusion module ready to train."""
         if self.M == 0:
             config = config_for(shape, ["model=small", "loss=mdlm"])
-            cls: Any = upstream_class(config) if self.upstream else Diffusion
+            cls: Any = Diffusion
+            if self.upstream:
+                cls, config = upstream_class(config)
         else:
             chosen = ["model=lkf", "loss=mixture", f"model.num_components={self.M}"]
             latent = f"model.latent_blocks={shape.latent}"
@@ -66,13 +70,6 @@ class Variant:
         roughen(module, self.latent_scale)
         module.train()
         return module
-
-
-def upstream_class(config: Any) -> type:
-    """MDLM's own Diffusion class, through the plugin's own importer."""
-    from lkf_plugin.host.mdlm import diffusion_class
-
-    return diffusion_class(config)
 
 
 def lkf(M: int, backward: str = "dense", head: str = "chunked", peaked: bool = False, **more: Any):
@@ -106,10 +103,7 @@ VARIANTS: dict[str, Variant] = {
 
 def batch_for(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(1)
-    x0 = torch.randint(1000, shape.vocab, (shape.batch, shape.length)) if shape.vocab > 1000 else (
-        torch.randint(shape.vocab - 1, (shape.batch, shape.length)) + 1
-    )
-    x0[x0 == 103] = 104
+    x0 = torch.randint(MASK_INDEX + 1, shape.vocab, (shape.batch, shape.length))
     return x0, torch.ones(shape.batch, shape.length)
 
 
@@ -157,18 +151,19 @@ def counted(variant: Variant, shape: Shape, entropy: float) -> float:
 
 
 def print_training(shape: Shape, rounds: int, variants: dict[str, Variant]) -> dict[str, Any]:
-    modules = {name: v.module(shape) for name, v in variants.items()}
+    idle = {M: fresh_peak(__file__, name, "--only-build") for M, name in ((0, MDLM), (1, "M=1"))}
+    peaks = {}
+    for name, variant in variants.items():
+        if variant.upstream:
+            idle[0] = fresh_peak(__file__, name, "--only-build")
+        peaks[name] = fresh_peak(__file__, name) - idle[min(variant.M, 1)]
+        note(f"peak of {name}: {peaks[name]:.0f} MB")
     rates = gemm_rate(shape)
     print(f"\nShape: {shape}. Matrix products, GFLOP/s: " + ", ".join(
         f"{name} {rate:.0f}" for name, rate in rates.items()
     ))
+    modules = {name: v.module(shape) for name, v in variants.items()}
     times = interleaved({name: step(m, shape) for name, m in modules.items()}, rounds)
-    idle = fresh_peak(__file__, MDLM, "--only-build")
-    peaks = {}
-    for name, variant in variants.items():
-        base = idle if variant.M == 0 else fresh_peak(__file__, name, "--only-build")
-        peaks[name] = fresh_peak(__file__, name) - base
-        note(f"peak of {name}: {peaks[name]:.0f} MB")
     rate = max(rates.values())
     rows = []
     for name, variant in variants.items():
@@ -309,8 +304,7 @@ def main() -> int:
     if options.peak:
         run = step(variants[options.peak].module(shape), shape)
         if not options.only_build:
-            for _ in range(2):
-                run()
+            run()
         print(peak_mb())
         return 0
     heading("Training step")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import resource
 import statistics
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.cli import config_folder
 from lkf_plugin.config import register_resolvers
@@ -64,6 +65,19 @@ def config_for(shape: Shape, overrides: list[str]) -> DictConfig:
     ]
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return compose("config", overrides=[*overrides, *sizes])
+
+
+def upstream_class(config: DictConfig) -> tuple[type, DictConfig]:
+    """MDLM's own Diffusion class from its checkout, and the configuration as it takes it."""
+    from lkf_plugin.host import mdlm_shims
+    from lkf_plugin.host.mdlm_checkout import load_upstream, require_checkout
+    from lkf_plugin.host.mdlm_module import safe_diffusion
+
+    mdlm_shims.install(on_gpu=torch.cuda.is_available())
+    config = copy.deepcopy(config)
+    OmegaConf.resolve(config)
+    OmegaConf.set_struct(config, False)
+    return safe_diffusion(load_upstream(require_checkout())), config
 
 
 def roughen(module: Any, latent_scale: float, seed: int = 0) -> None:
@@ -150,18 +164,6 @@ def gemm_rate(shape: Shape) -> dict[str, float]:
     return found
 
 
-class Work(NamedTuple):
-    """Counted operations of a training step, in multiply-adds times two."""
-
-    trunk: float
-    latent: float
-    head: float
-
-    @property
-    def total(self) -> float:
-        return sum(self)
-
-
 def layer_flops(shape: Shape) -> float:
     """One block on one token, forward: 12 D^2 multiply-adds and attention over L."""
     return 24 * shape.d**2 + 4 * shape.length * shape.d
@@ -176,7 +178,14 @@ def head_flops(shape: Shape) -> float:
 
 
 def peak_mb() -> float:
-    """Largest resident set of this process so far, MB."""
+    """Largest resident set of this process so far, MB.
+
+    Not by ``getrusage`` where /proc tells it: that number starts at the parent's.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

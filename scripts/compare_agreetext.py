@@ -27,6 +27,7 @@ from tqdm import tqdm
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.cli import config_folder
 from lkf_plugin.corpora import agreetext
+from lkf_plugin.corpora.plug_in import expected_plug_in_entropy
 from lkf_plugin.data import valid_loader
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import POLICIES
@@ -230,9 +231,32 @@ def render(rows: dict[str, Any], samples: int) -> str:
             found = {c["J"]: c for c in entry["cells"] if c["decode"] == decode}
             texts = [_cell(found[J]) if J in found else "" for J in STEPS_J]
             lines.append(f"| {label} | " + " | ".join(texts) + " |")
+    lines += ["", *_diversity(rows)]
     errors = [cell["valid_se"] for entry in rows.values() for cell in entry["cells"]]
     lines += ["", f"{samples} samples a cell; standard errors are at most {max(errors):.3f}."]
     return "\n".join(lines) + "\n"
+
+
+def _diversity(rows: dict[str, Any]) -> list[str]:
+    """Entropy of (topic, numbers) among the valid texts, beside that of as many perfect ones."""
+    lines = [
+        "| configuration entropy, nats (perfect texts) | "
+        + " | ".join(f"J={J}" for J in STEPS_J)
+        + " |",
+        "|" + "---|" * (len(STEPS_J) + 1),
+    ]
+    for row, entry in rows.items():
+        for decode in decodings(row):
+            texts = []
+            for J in STEPS_J:
+                found = [c for c in entry["cells"] if (c["decode"], c["J"]) == (decode, J)]
+                count = round(found[0]["valid"] * found[0]["samples"]) if found else 0
+                perfect = expected_plug_in_entropy(count, agreetext.configurations(CLAUSES))
+                entropy = found[0]["configuration_entropy"] if found else 0.0
+                texts.append(f"{entropy:.2f} ({perfect:.2f})" if count else "")
+            label = row if decode == "own" else f"{row}, best of 8"
+            lines.append(f"| {label} | " + " | ".join(texts) + " |")
+    return lines
 
 
 def _cell(cell: dict[str, Any]) -> str:

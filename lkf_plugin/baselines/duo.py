@@ -20,7 +20,7 @@ from lkf_plugin.baselines.network import by_rows, encode, encode_soft
 from lkf_plugin.subs import at_least_float32
 
 SIGNAL_RANGE = (0.95, 0.05)  # of the curriculum where no range of gamma is given
-SHARPEST_DENSE = -2.0  # log10 tau up to which the latent's tail weighs nothing
+TAIL_WEIGHS_NOTHING = -2.0  # log10 tau up to which the largest columns are all that count
 
 
 class DUO(DiffusionBaseline):
@@ -96,7 +96,7 @@ class DUO(DiffusionBaseline):
         gamma_N = gamma_B[:, None].expand(x0.shape).flatten()
         tau, columns = 10.0**tau_log10, self.settings.curriculum.columns
         enough = 4 * (self.vocab_size - 1) >= columns**2 and self.vocab_size > columns + 1
-        if tau_log10 <= SHARPEST_DENSE and enough:
+        if tau_log10 <= TAIL_WEIGHS_NOTHING and enough:
             return top_latent(x0.flatten(), gamma_N, self.vocab_size, tau, columns)
         return dense_latent(x0.flatten(), gamma_N.float(), self.vocab_size, tau)
 

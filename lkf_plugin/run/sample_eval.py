@@ -15,6 +15,7 @@ from tqdm import tqdm
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.judge import Judge, decode_samples
+from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.run.common import (
     autocast,
     build_module,
@@ -55,6 +56,7 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
         print(f"--- {row['text']}")
     report: dict[str, Any] = {
         "metrics": _judge(config, [row["text"] for row in rows], device),
+        "diversity": _diversity(config, prepared, samples),
         **provenance(config, prepared, module, path, step),
         "num_samples": len(rows),
         "sampling_steps": config.sampling.steps,
@@ -141,6 +143,21 @@ def _judge(config: DictConfig, texts: list[str], device: torch.device) -> dict[s
         "judge_revision": judge.revision,
         "judge_dtype": score.dtype,
     }
+
+
+def _diversity(
+    config: DictConfig, prepared: PreparedData, samples: list[Sample]
+) -> dict[str, dict[str, Any]]:
+    """What ``scripts/evaluate.py`` puts beside every quality figure, without a judge's part.
+
+    Semi-autoregressive texts come without ids, and only equal lengths are counted together.
+    """
+    ids = [sample.ids for sample in samples if sample.ids is not None]
+    if len(ids) < len(samples):
+        return {}
+    quality = quality_for(config, prepared.tokenizer, None, self_bleu_subset=0)
+    found = quality.measure(torch.tensor(ids))
+    return {name: dataclasses.asdict(one) for name, one in sorted(found.items())}
 
 
 def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:

@@ -21,7 +21,7 @@ from lkf_plugin.studies.sampling import frozen_samples
 from lkf_plugin.studies.training import clean_scores
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
-BATCHES, ROWS = 40, 100
+BATCHES, ROWS = 120, 25
 SAMPLES = 512
 
 

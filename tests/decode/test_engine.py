@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lkf_plugin.corruption import LogLinearNoise, reveal_probabilities, sampling_times
-from lkf_plugin.decode.engine import RolloutEngine, Rollouts
+from lkf_plugin.decode.engine import RolloutEngine, Rollouts, draw_token, take_likeliest
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.subs import subs_log_probs
@@ -180,3 +180,68 @@ def test_calls_are_counted_as_they_happen():
     # the real number lies between the two counts
     assert asked <= int(rollouts.calls_R.sum()) <= asked + first_step_rows
     assert (rollouts.calls_R <= 8).all()  # eight positions cannot need more than eight calls
+
+
+def encoded_rows(net, monkeypatch):
+    """Rows that the trunk is asked for, call by call."""
+    asked, encode = [], net.backbone.encode
+
+    def counting(x_BL, *rest):
+        asked.append(x_BL.shape[0])
+        return encode(x_BL, *rest)
+
+    monkeypatch.setattr(net.backbone, "encode", counting)
+    return asked
+
+
+def test_rows_at_a_common_start_share_one_trunk_pass(monkeypatch):
+    """Also when they leave it in different steps, among rows that have moved on."""
+    net = DecodeNetwork(tiny_backbone(), LogLinearNoise(), lambda s: s.double())
+    m = net.mask_index
+    prompts = torch.tensor([[m] * 8, [m, 1, m, 4, m, m, 0, m]]).repeat_interleave(5, 0)
+
+    def roll():
+        rollouts = Rollouts.start(prompts, torch.arange(10) % 2, mix(4, torch.arange(10)))
+        RolloutEngine(net, 12).finish(rollouts)
+        return rollouts
+
+    with monkeypatch.context() as patch:
+        asked = encoded_rows(net, patch)
+        shared = roll()
+    calls = int(shared.calls_R.sum())
+    assert sum(asked) < calls, "five rows leave each start, in few different steps"
+    with monkeypatch.context() as patch:
+        patch.setattr(Rollouts, "alike", lambda self, active_R: None)
+        asked = encoded_rows(net, patch)
+        alone = roll()
+    assert sum(asked) == calls
+    assert torch.equal(shared.x_RL, alone.x_RL)
+    torch.testing.assert_close(shared.evidence_R, alone.evidence_R)
+
+
+def test_one_step_from_all_masks_runs_the_trunk_once(monkeypatch):
+    net = DecodeNetwork(tiny_backbone(), LogLinearNoise(), lambda s: s.double())
+    asked = encoded_rows(net, monkeypatch)
+    rollouts = run(net, 9, num_steps=1)
+    assert asked[0] == 1 and (rollouts.calls_R >= 1).all()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_draws_follow_the_tempered_law_and_report_the_plain_one(temperature):
+    logits = torch.randn(1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    u = (torch.arange(60_000, dtype=torch.float64) + 0.5) / 60_000  # evenly spaced
+    token, logp = draw_token(logits.expand(60_000, -1).clone(), u, temperature)
+    law = torch.softmax(logits[0] / temperature, -1)
+    seen = torch.bincount(token, minlength=6) / 60_000
+    torch.testing.assert_close(seen.double(), law, rtol=0, atol=2e-5)
+    torch.testing.assert_close(logp, torch.log_softmax(logits[0], -1)[token])
+
+
+def test_the_mask_is_never_drawn():
+    net = network()
+    hidden = torch.randn(50, net.backbone.head_weight.shape[1], dtype=torch.float64)
+    u = torch.linspace(1e-12, 1 - 1e-12, 50, dtype=torch.float64)
+    token, _ = draw_token(net.token_logits(hidden), u, 1.0)
+    assert (token != MASK).all()
+    token, logp = take_likeliest(net.token_logits(hidden))
+    assert (token != MASK).all() and (logp < 0).all()

@@ -1,0 +1,144 @@
+"""Sampling: MDLM's cached sampler as it computes it, and this plugin's chains and selections.
+
+Single chains run on the same network (M = 1) for both; best-of-8 on a network with M = 8. Options:
+--rounds N, --upstream (MDLM's own code in $MDLM_HOME beside), --steps J ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from harness import (
+    Shape,
+    Words,
+    config_for,
+    gemm_rate,
+    head_flops,
+    heading,
+    interleaved,
+    layer_flops,
+    ratio,
+    roughen,
+    table,
+    upstream_class,
+)
+
+from lkf_plugin.host.builtin import Diffusion
+from lkf_plugin.lightning import bind
+
+MAIN_STEPS = 32
+
+
+def module_for(shape: Shape, M: int, decode: str, *more: str, upstream: bool = False) -> Any:
+    """A Diffusion module ready to sample; M = 0 is MDLM's own network."""
+    if M == 0:
+        config = config_for(shape, ["model=small", "loss=mdlm"])
+        cls: Any = Diffusion
+        if upstream:
+            cls, config = upstream_class(config)
+    else:
+        names = ["model=lkf", "loss=mixture", f"model.num_components={M}", f"decode={decode}"]
+        config = config_for(shape, [*names, f"model.latent_blocks={shape.latent}", *more])
+        cls = bind(Diffusion)
+    torch.manual_seed(0)
+    module = cls(config, Words(shape.vocab))
+    roughen(module, 1.0)
+    return module.eval()
+
+
+def sampler(module: Any, steps: int) -> Callable[[], None]:
+    def run() -> None:
+        with torch.no_grad():
+            module._sample(num_steps=steps, eps=1e-5)
+
+    return run
+
+
+def mdlm_flops(shape: Shape, steps: int) -> float:
+    """MDLM asks the whole network in every step that changed something, and once at the end."""
+    calls = steps + 1 if steps < shape.length else shape.length * (1 - 0.37) + 1
+    return calls * shape.length * (shape.blocks * layer_flops(shape) + head_flops(shape))
+
+
+def chain_flops(shape: Shape, calls: float) -> float:
+    """The trunk in every call, the head once a token."""
+    trunk = calls * shape.length * shape.blocks * layer_flops(shape)
+    return trunk + shape.length * head_flops(shape)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, nargs="*", default=[1, 4, 16, 32, 128])
+    parser.add_argument("--upstream", action="store_true")
+    options = parser.parse_args()
+    shape = Shape()
+    heading("Sampling")
+    rates = gemm_rate(shape)
+    print(f"\nShape: {shape}. Matrix products, GFLOP/s: " + ", ".join(
+        f"{name} {rate:.0f}" for name, rate in rates.items()
+    ))
+    modules = {"MDLM": module_for(shape, 0, "")}
+    if options.upstream:
+        modules["MDLM, upstream"] = module_for(shape, 0, "", upstream=True)
+    modules["single chain, M=1"] = module_for(shape, 1, "commit")
+    modules["single chain, M=8"] = module_for(shape, 8, "commit")
+    best = {
+        "best of 8, nelbo T=4": ("best_of_m", "decode.selector=nelbo"),
+        "best of 8, evidence": ("best_of_m", "decode.selector=evidence"),
+        "best of 8, halving": ("halving",),
+    }
+    for name, decode in best.items():
+        modules[name] = module_for(shape, 8, *decode)
+    variants = {}
+    for steps in options.steps:
+        for name, module in modules.items():
+            if name in best and steps != MAIN_STEPS:
+                continue
+            variants[f"{name}, J={steps}"] = sampler(module, steps)
+    calls: dict[str, float] = {}
+
+    def counting(name: str, run: Callable[[], None]) -> Callable[[], None]:
+        module = modules[name.rsplit(",", 1)[0]]
+
+        def counted() -> None:
+            run()
+            if getattr(module, "last_decoded", None) is not None:
+                calls[name] = module.last_decoded.network_calls
+
+        return counted
+
+    times = interleaved({n: counting(n, run) for n, run in variants.items()}, options.rounds)
+    rate = max(rates.values())
+    rows = []
+    for name in variants:
+        kind, steps_text = name.rsplit(", J=", 1)
+        steps, cpu = int(steps_text), times[name].cpu
+        middle = sorted(cpu)[len(cpu) // 2]
+        wall = sorted(times[name].wall)[len(cpu) // 2]
+        if kind.startswith("MDLM"):
+            work, asked = mdlm_flops(shape, steps), ""
+        else:
+            work, asked = chain_flops(shape, calls[name]), f"{calls[name]:.1f}"
+        limit = shape.batch * work / rate / 1e9 * torch.get_num_threads()
+        rows.append([
+            kind, str(steps), f"{middle:.2f}", f"{shape.batch / wall:.2f}", asked,
+            "" if not asked else f"{calls[name] * shape.batch / wall:.0f}",
+            ratio(times[f"MDLM, J={steps}"].cpu, cpu),
+            ratio(cpu, times[f"single chain, M=8, J={steps}"].cpu),
+            f"{middle / limit:.1f}" if kind not in best else "",
+        ])
+    table(
+        ["variant", "J", "CPU-s a batch", "samples / s", "calls a sample", "calls / s",
+         "faster than MDLM", "in single chains (M=8)", "time / limit"],
+        rows,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
