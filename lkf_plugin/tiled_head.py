@@ -18,7 +18,8 @@ from torch import Tensor
 
 from lkf_plugin.subs import NEG_INFINITY
 
-CPU_COLUMNS = 1024  # with a few hundred rows a tile of float32 is a few MB
+# A tile of float32 is then 1 MB; more rows at once make the product no faster there.
+CPU_COLUMNS, CPU_ROWS = 1024, 256
 
 
 def column_tiles(vocab_size: int, device: torch.device) -> list[slice]:
@@ -104,9 +105,14 @@ class _Running:
         return self.top_N + self.sum_N.log()
 
 
-def _chunks(rows: int, chunk_rows: int) -> Iterator[slice]:
-    for start in range(0, rows, chunk_rows):
-        yield slice(start, min(start + chunk_rows, rows))
+def rows_at_once(rows: int, chunk_rows: int, device: torch.device) -> int:
+    """Rows of a tile: ``chunk_rows``, on a CPU ``CPU_ROWS`` at most."""
+    return max(1, min(rows, chunk_rows, CPU_ROWS if device.type == "cpu" else rows))
+
+
+def _chunks(rows: int, at_once: int) -> Iterator[slice]:
+    for start in range(0, rows, at_once):
+        yield slice(start, min(start + at_once, rows))
 
 
 def _buffer(rows: int, columns: int, head: Head) -> Tensor:
@@ -126,8 +132,9 @@ def tiled_logprob(
     rows, tiles = h_ND.shape[0], head.tiles()
     logp_N = torch.empty(rows, dtype=head.out_dtype, device=h_ND.device)
     lse_N = torch.empty_like(logp_N)
-    buffer = _buffer(min(rows, chunk_rows), tiles[0].stop, head)
-    for part in _chunks(rows, chunk_rows):
+    at_once = rows_at_once(rows, chunk_rows, h_ND.device)
+    buffer = _buffer(at_once, tiles[0].stop, head)
+    for part in _chunks(rows, at_once):
         h, target = h_ND[part], target_N[part]
         running = _Running.start(h.shape[0], head)
         for columns in tiles:
@@ -213,8 +220,9 @@ def tiled_gradients(
     """Gradients of sum_n c_n logp_n from a known log-sum-exp: three products a tile."""
     tiles = head.tiles()
     found = Gradients.zeros(head, h_ND.shape[0], needs)
-    buffer = _buffer(min(h_ND.shape[0], chunk_rows), tiles[0].stop, head)
-    for part in _chunks(h_ND.shape[0], chunk_rows):
+    at_once = rows_at_once(h_ND.shape[0], chunk_rows, h_ND.device)
+    buffer = _buffer(at_once, tiles[0].stop, head)
+    for part in _chunks(h_ND.shape[0], at_once):
         rows = _Rows.take(part, h_ND, target_N, c_N)
         for columns in tiles:
             tile = head.logits(rows.h_ND, columns, _view(buffer, rows.h_ND.shape[0], columns))
@@ -240,8 +248,9 @@ def tiled_logprob_and_gradients(
     tiles = head.tiles()
     found = Gradients.zeros(head, h_ND.shape[0], needs)
     logp_N = torch.empty(h_ND.shape[0], dtype=head.out_dtype, device=h_ND.device)
-    buffer = _buffer(min(h_ND.shape[0], chunk_rows), tiles[-1].stop, head)
-    for part in _chunks(h_ND.shape[0], chunk_rows):
+    at_once = rows_at_once(h_ND.shape[0], chunk_rows, h_ND.device)
+    buffer = _buffer(at_once, tiles[-1].stop, head)
+    for part in _chunks(h_ND.shape[0], at_once):
         rows = _Rows.take(part, h_ND, target_N, c_N)
         n = rows.h_ND.shape[0]
         # tile after tile in one flat buffer, each of them contiguous

@@ -32,7 +32,7 @@ def token_logprob(
     target_N: Tensor,
     mask_index: int | None,
     backend: str = "chunked",
-    chunk_rows: int = 512,
+    chunk_rows: int = 4096,
 ) -> Tensor:
     """log P(target) of each row under softmax(hidden @ weight.T + bias), shape [N], in nats.
 
@@ -44,7 +44,7 @@ def token_logprob(
         backend: ``full`` holds [N, V] logits; ``chunked`` holds tiles of ``chunk_rows`` rows and
             recomputes them in the backward pass; ``torch`` is ``F.linear_cross_entropy``
             (torch >= 2.13; float32 or float64 only); ``liger`` and ``cce`` are GPU packages.
-        chunk_rows: rows a chunk of the ``chunked`` backend.
+        chunk_rows: rows a chunk of the ``chunked`` backend (a CPU takes at most 256).
 
     Returns:
         float32 (float64 for float64 inputs) whatever the autocast: under bf16 autocast the matrix
@@ -79,7 +79,7 @@ def weighted_token_logprob(
     coefficient_N: Tensor,
     mask_index: int | None,
     backend: str = "chunked",
-    chunk_rows: int = 512,
+    chunk_rows: int = 4096,
 ) -> tuple[Tensor, Tensor]:
     """(sum_n c_n log P(target_n) with its gradient, log P(target_n) [N] without).
 

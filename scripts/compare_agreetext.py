@@ -33,7 +33,7 @@ from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import POLICIES
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.estimate import mean_and_error
-from lkf_plugin.report.compare_figure import draw_comparison
+from lkf_plugin.report.compare_figure import draw_comparison, row_label
 from lkf_plugin.run.load import LoadedRun, load_run
 from lkf_plugin.run.ppl_eval import file_digest
 from lkf_plugin.run.settings import load_settings, write_atomically
@@ -52,6 +52,7 @@ ROWS: dict[str, list[str]] = {
     "duo": [
         PLAIN,
         "baseline=duo",
+        "trainer.max_steps=1500",
         "baseline.curriculum.gamma_min=null",
         "baseline.curriculum.gamma_max=null",
     ],
@@ -163,7 +164,7 @@ def likelihood(run: LoadedRun, passes: int, seed: int) -> tuple[float, float | N
 
 
 def decodings(row: str) -> list[str]:
-    """How a row is sampled: by its own sampler, and as the best of eight."""
+    """How a row is sampled: by its own sampler, and as the best of several chains."""
     return ["own"] if row in ("ar", "lkf-M1") else ["own", "best"]
 
 
@@ -227,7 +228,7 @@ def render(rows: dict[str, Any], samples: int) -> str:
         lines.append(f"| closed form, M={M} | " + " | ".join(f"{v:.3f}" for v in exact) + " |")
     for row, entry in rows.items():
         for decode in decodings(row):
-            label = row if decode == "own" else f"{row}, best of 8"
+            label = row_label(row, decode)
             found = {c["J"]: c for c in entry["cells"] if c["decode"] == decode}
             texts = [_cell(found[J]) if J in found else "" for J in STEPS_J]
             lines.append(f"| {label} | " + " | ".join(texts) + " |")
@@ -254,7 +255,7 @@ def _diversity(rows: dict[str, Any]) -> list[str]:
                 perfect = expected_plug_in_entropy(count, agreetext.configurations(CLAUSES))
                 entropy = found[0]["configuration_entropy"] if found else 0.0
                 texts.append(f"{entropy:.2f} ({perfect:.2f})" if count else "")
-            label = row if decode == "own" else f"{row}, best of 8"
+            label = row_label(row, decode)
             lines.append(f"| {label} | " + " | ".join(texts) + " |")
     return lines
 

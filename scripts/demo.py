@@ -149,9 +149,9 @@ def watch(out: Path, processes: dict[int, subprocess.Popen[bytes]]) -> None:
         for M, bar in bars.items():
             step, total, loss = progress(out / f"M{M}")
             bar.total = total
-            if step > bar.n:
+            if loss is not None:
                 bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-                bar.update(step - bar.n)
+            bar.update(step - bar.n)
     for bar in bars.values():
         bar.close()
 

@@ -32,7 +32,7 @@ def drop(x: Tensor, p: float, training: bool, keep: Tensor | None) -> Tensor:
     """Dropout by a given mask; without one it is torch's own (and MDLM's, bit for bit)."""
     if keep is None:
         return F.dropout(x, p=p, training=training)
-    return x * (keep.to(x.dtype) / (1 - p))
+    return torch.where(keep, x / (1 - p), 0.0)  # the graph holds the mask as bytes
 
 
 def draw_keep(h_RLD: Tensor, p: float) -> Keep:

@@ -131,7 +131,8 @@ class Evaluation:
         def entropy_at(temperature: float) -> float:
             return pooled(self.draw({**settings, "temperature": temperature}, steps).ids_SL)
 
-        temperature = match_temperature(entropy_at, target)
+        plain = self.entropy_of(self.components, row_name(settings), steps)
+        temperature = match_temperature(entropy_at, target, plain)
         tempered = {**settings, "temperature": temperature}
         drawn = self.draw(tempered, steps)
         metrics = self.quality.measure(drawn.ids_SL)

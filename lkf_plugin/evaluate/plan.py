@@ -113,6 +113,7 @@ def _policynfe(grid: Sequence[int], last: int) -> list[Job]:
                 _policy(M, J, "best_of_m", selector="random"),
                 _policy(M, J, "best_of_m"),
                 _policy(M, J, "best_of_m", selector="evidence"),
+                _policy(M, J, "calibrated"),
             ]
             if J >= 4:
                 jobs.append(_policy(M, J, "halving", shared_noise=False))

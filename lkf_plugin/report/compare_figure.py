@@ -58,6 +58,13 @@ def draw_comparison(path: Path, cells: Sequence[Mapping[str, Any]], clauses: int
     plt.close(figure)
 
 
+def row_label(row: str, decode: str) -> str:
+    """A row's name; LKF has as many candidates as components, the others eight."""
+    if decode == "own":
+        return row
+    return f"{row}, best of {row.removeprefix('lkf-M') if row.startswith('lkf') else 8}"
+
+
 def _draw_points(
     axes: Any,
     points: Sequence[Mapping[str, Any]],
@@ -72,7 +79,7 @@ def _draw_points(
         x,
         [p["valid"] for p in points],
         yerr=[p["valid_se"] for p in points],
-        label=f"{row}, best of 8" if best else row,
+        label=row_label(row, decode),
         color=color,
         linestyle="--" if best else "-",
         marker="D" if row == "ar" else ("s" if best else "o"),

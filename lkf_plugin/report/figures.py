@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ CURVES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
     ("M=1, best of 8", 1, best_of_n(8), {"color": BLUE, "marker": "s", "linestyle": "--"}),
     ("M=4, best of 4", 4, "best_of_m.nelbo", {"color": GREEN, "marker": "s", "linestyle": "--"}),
     ("M=8, best of 8", 8, "best_of_m.nelbo", {"color": ORANGE, "marker": "s", "linestyle": "--"}),
-    ("M=8, halving", 8, "halving.shared", {"color": RED, "marker": "^", "linestyle": ":"}),
+    ("M=8, halving", 8, "halving", {"color": RED, "marker": "^", "linestyle": ":"}),
     (
         "M=8, calibrated, one chain",
         8,
@@ -84,7 +83,10 @@ def _steps(lookup: Lookup, path: Path) -> Path | None:
             end = lookup.figure(record)
             if row_of(record) == name and end is not None:
                 axes.axhline(end.value, color=GREY, linewidth=1, linestyle=":")
-                axes.annotate(f"{name} text", (1, end.value), fontsize=8, color=GREY)
+                axes.annotate(
+                    f"{name} text", (1.4, end.value), xytext=(0, 3), textcoords="offset points",
+                    fontsize=8, color=GREY,
+                )  # fmt: skip
                 break
     grid = sorted({J for _, points, _ in curves for J, _, _ in points})
     axes.set_xscale("log", base=2)
@@ -106,30 +108,28 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
     shown = [r for r in shown if not row_of(r).startswith(("probe", "deferred", "solo"))]
     if not shown:
         return None
-    figure, axes = plt.subplots(figsize=(7.2, 4.8))
+    figure, axes = plt.subplots(figsize=(9.6, 4.8))
     colors = {1: BLUE, 4: GREEN, 8: ORANGE}
-    texts: list[tuple[float, float, str]] = []
-    for record in shown:
+    shown.sort(key=lambda record: record.metrics["pooled_entropy"].value)
+    for i, record in enumerate(shown):
         found, pooled = lookup.figure(record), record.metrics["pooled_entropy"]
         assert found is not None
-        color = colors.get(record.num_components, GREY)
         axes.errorbar(
             pooled.value, found.value, found.se or 0.0, pooled.se or 0.0,
-            color=color, marker="o", markersize=5, capsize=2, linestyle="",
+            color=colors.get(record.num_components, GREY), marker="o", markersize=5,
+            elinewidth=0.6, linestyle="", label=f"{i + 1}  M={record.num_components} "
+            f"{row_of(record)}",
         )  # fmt: skip
-        texts.append((pooled.value, found.value, f"M={record.num_components} {row_of(record)}"))
-    _label(axes, texts)
+        lift = (5, -11, 16, -22)[i % 4]
+        axes.annotate(
+            str(i + 1), (pooled.value, found.value), xytext=(0, lift), textcoords="offset points",
+            fontsize=8, ha="center",
+        )  # fmt: skip
     axes.set_xlabel("entropy of the pooled samples, nats")
     axes.set_title(f"J={last}", fontsize=10)
     _figure_axis(axes, lookup)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return _save(figure, path)
-
-
-def _label(axes: Any, texts: Sequence[tuple[float, float, str]]) -> None:
-    """Names beside points; those near each other are put at different heights."""
-    for i, (x, y, text) in enumerate(sorted(texts, key=lambda one: one[1])):
-        lift = (4, -9, 14, -19)[i % 4]
-        axes.annotate(text, (x, y), xytext=(5, lift), textcoords="offset points", fontsize=6.5)
 
 
 def _probe(lookup: Lookup, path: Path) -> Path | None:
@@ -156,6 +156,9 @@ def _probe(lookup: Lookup, path: Path) -> Path | None:
                 label = f"{name.removeprefix('probe_').replace('_', ' ')}, M={M}"
                 axes.plot(*zip(*pairs, strict=True), style, color=color, label=label, markersize=5)
     axes.set_xscale("log", base=2)
+    every = [record for records in found.values() for record in records]
+    ticks = sorted({int(record.settings["decode.probe_step"] or 0) for record in every})
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xlabel("steps before the evidence is read")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
@@ -189,7 +192,7 @@ def _components(lookup: Lookup, path: Path) -> Path | None:
     if mixture is not None:
         top.axhline(mixture.value, color=RED, linewidth=1, label=f"best of {M} components")
     _figure_axis(top, lookup)
-    top.legend(fontsize=8)
+    top.legend(fontsize=8, loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0), frameon=False)
     shares = [lookup.value(best, f"share[{k}]") or 0.0 for k in range(M)]
     bottom.bar(range(M), shares, 0.6, color=GREY)
     bottom.axhline(1 / M, color=RED, linewidth=1)

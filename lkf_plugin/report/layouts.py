@@ -23,6 +23,7 @@ from lkf_plugin.report.table import Entry, Table
 
 SINGLE, NELBO, EVIDENCE = "commit", "best_of_m.nelbo", "best_of_m.evidence"
 MIXTURES = (4, 8)
+CALIBRATED = "calibrated.nelbo.theta0.1"
 J_LAST = 32
 MATCHED = "matched"
 
@@ -145,7 +146,7 @@ def decode(lookup: Lookup) -> Table:
             lambda M: "best_of_m.centred.nelbo", "M(J+T)",
         ),
         "one calibrated component (ours) | none": (
-            lambda M: "calibrated.nelbo.theta0.1", "J",
+            lambda M: CALIBRATED, "J",
         ),
     }  # fmt: skip
     for label, (row_of_M, calls) in rows.items():
@@ -254,10 +255,11 @@ def policynfe(lookup: Lookup) -> Table:
         "halving, evidence": ("halving", "2J / 3J"),
         "best-of-M, NELBO": (NELBO, "M(J+T)"),
         "best-of-M, evidence": (EVIDENCE, "MJ"),
+        "calibrated component (ours)": (CALIBRATED, "J"),
     }
     for M in MIXTURES:
         for label, (row, calls) in rows.items():
-            pairs = paper.POLICY_NFE[M][label] if is_lm1b else None
+            pairs = paper.POLICY_NFE[M].get(label) if is_lm1b else None
             numbers, entropies = _split(pairs) if pairs else (None, None)
             entries = _row(lookup, M, row, grid, numbers, entropies)
             table.rows.append((f"M={M}, {label}", calls, entries))

@@ -25,6 +25,11 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
 
 
+def given(value: float | None) -> str:
+    """A number as it was given: whole ones without decimals."""
+    return number(value) if value is None or value != int(value) else f"{value:.0f}"
+
+
 def _ours(entry: Entry) -> str:
     if entry.measured is None:
         return "-"
@@ -35,7 +40,7 @@ def _ours(entry: Entry) -> str:
 
 
 def _paper(entry: Entry) -> str:
-    text = number(entry.paper)
+    text = given(entry.paper)
     return text if entry.paper_entropy is None else f"{text} ({entry.paper_entropy:.2f})"
 
 
@@ -172,7 +177,7 @@ def beside(records: Sequence[ResultRecord], metric: str | None) -> str:
         spent = record.settings.get("network_calls")
         cells = [
             record.cell,
-            number(record.calls),
+            given(record.calls),
             number(spent if isinstance(spent, int | float) else None),
             *(number(None if v is None else v.value) for v in values),
         ]

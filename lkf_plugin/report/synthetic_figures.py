@@ -98,7 +98,7 @@ def _sweep(corpus: str) -> Callable[[Any, Sequence[Record]], None]:
                 one.set_ylim(low - 0.15, high + 0.15)
             one.set_title(title, fontsize=10)
             one.set_ylabel("nats")
-            _log_axis(one, M, "components M")
+            _log_axis(one, sorted({*M, *PAPER}), "components M")
             one.legend(fontsize=8)
 
     return paint

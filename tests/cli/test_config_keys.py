@@ -39,7 +39,8 @@ loss.threshold loss.token_head
 lr_scheduler._target_ lr_scheduler.num_warmup_steps
 model.activation_checkpointing model.compile_blocks model.cond_dim model.dropout model.hidden_size
 model.latent_blocks model.latent_emb_std model.latent_film_std model.length model.n_blocks
-model.n_heads model.name model.num_components model.open_gates model.scale_by_sigma model.tie_word_embeddings
+model.n_heads model.name model.num_components model.open_gates model.scale_by_sigma
+model.tie_word_embeddings
 model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type
 optim.beta1 optim.beta2 optim.eps optim.lr optim.muon_lr optim.name optim.weight_decay

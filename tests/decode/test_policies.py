@@ -15,9 +15,11 @@ from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
+from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import DecodeRequest
 from lkf_plugin.decode.registry import resolve_policy
 from lkf_plugin.decode.scores import mixture_nelbo
+from lkf_plugin.decode.selectors import pick
 from lkf_plugin.errors import UserError
 from tests.tiny import tiny_backbone
 
@@ -115,7 +117,8 @@ def test_shared_noise_reveals_the_same_positions():
     same = best_of_m(r, {**BEST, "shared_noise": True, "selector": "evidence"})
     scores = same.score_GC[0]  # equal but for the order in which a product adds up
     torch.testing.assert_close(scores, scores[:1].expand(3), rtol=1e-12, atol=0)
-    assert same.component_G.item() == 0  # the first of equals
+    tied = torch.zeros(1, 3, dtype=torch.float64)
+    assert pick(r, tied, DecodeOptions.read(BEST)).item() == 0  # the first of equals
     apart = best_of_m(r, {**BEST, "selector": "evidence"})
     assert len(set(apart.score_GC[0].tolist())) == 3
 

@@ -98,12 +98,18 @@ def test_share_entropy_of_even_picks() -> None:
 
 
 def test_match_temperature_finds_the_crossing_and_keeps_to_its_ends() -> None:
-    def entropy_at(temperature: float) -> float:
-        return 4 + temperature
+    asked = []
 
-    assert match_temperature(entropy_at, 4.8, rounds=20) == pytest.approx(0.8, rel=1e-4)
+    def entropy_at(temperature: float) -> float:
+        asked.append(temperature)
+        return 4 + temperature + 0.1 * temperature**2
+
+    found = match_temperature(entropy_at, 4.8, at_one=5.1, rounds=3)
+    assert entropy_at(found) == pytest.approx(4.8, abs=1e-4)
+    assert 1.0 not in asked  # it was told
     assert match_temperature(entropy_at, 9.0) == 1.0
     assert match_temperature(entropy_at, 1.0) == 0.5
+    assert match_temperature(lambda temperature: 5.0, 4.0) == 0.9  # no slope to follow
 
 
 def test_a_chain_without_candidates_has_none_to_attribute() -> None:

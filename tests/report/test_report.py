@@ -154,7 +154,7 @@ def test_files_are_written_and_read_back(tmp_path: Path) -> None:
     assert main([str(tmp_path / "records"), "--no-figures"]) == 0
     folder = tmp_path / "report" / "lm1b"
     text = (folder / "tables.md").read_text()
-    assert "600.0 (4.50) | 625.0" in text and "gpt2-large" in text and "512 samples" in text
+    assert "600.0 (4.50) | 625 |" in text and "gpt2-large" in text and "512 samples" in text
     assert r"\begin{tabular}" in (folder / "commitm.tex").read_text()
     rows = list(csv.DictReader((folder / "commitm.csv").open()))
     (best,) = [row for row in rows if row["row"] == "best-of-8" and row["column"] == "J=4"]
