@@ -111,7 +111,7 @@ def open_run(path: str | Path, device: str = "cpu") -> LoadedRun:
     if kind != "lkf":
         raise UserError(
             f"{folder} was trained with model.type={kind}: bring it over with "
-            "scripts/import_mdlm_checkpoint.py, or evaluate it by mode=sample_eval."
+            "scripts/import_checkpoint.py, or evaluate it by mode=sample_eval."
         )
     checkpoint = None if Path(path).is_dir() else str(path)
     return load_run(folder, device, checkpoint)

@@ -195,7 +195,7 @@ def _plain_errors() -> Iterator[None]:
     except pickle.UnpicklingError as error:
         raise UserError(
             "this checkpoint holds pickled objects, as MDLM's own do: convert it first with "
-            "scripts/import_mdlm_checkpoint.py"
+            "scripts/import_checkpoint.py"
         ) from error
 
 
