@@ -73,10 +73,10 @@ def chain_flops(shape: Shape, calls: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--steps", type=int, nargs="*", default=[1, 4, 16, 32, 128])
+    parser.add_argument("--steps", type=int, nargs="*", default=[1, 8, 32, 128])
     parser.add_argument("--upstream", action="store_true")
     options = parser.parse_args()
-    shape = Shape()
+    shape = Shape(batch=2)
     heading("Sampling")
     rates = gemm_rate(shape)
     print(f"\nShape: {shape}. Matrix products, GFLOP/s: " + ", ".join(

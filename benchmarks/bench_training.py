@@ -39,7 +39,7 @@ from harness import (
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.lightning import bind
 
-FLAT, PEAKED = 0.1, 12.0  # scales of the latent embedding
+FLAT, PEAKED = 0.1, 30.0  # scales of the latent embedding
 MDLM = "MDLM"
 MASK_RATE = 0.5
 
@@ -286,7 +286,7 @@ def print_targets(found: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--upstream", action="store_true")
     parser.add_argument("--peak", metavar="VARIANT")
@@ -312,7 +312,7 @@ def main() -> int:
     if not options.only:
         print_targets(found)
     if not options.quick:
-        print_growth(max(2, options.rounds // 2))
+        print_growth(max(1, options.rounds // 2))
     return 0
 
 

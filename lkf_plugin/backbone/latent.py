@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lkf_plugin.backbone.dropout import Keep, PairDraw
+from lkf_plugin.backbone.dropout import Keep, PairDraw, draw_keep
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.router import Router
@@ -138,10 +138,7 @@ class LatentKernelBackbone(nn.Module):
             others: as in ``branch``.
         """
         h_RLD, act_RC = self._pairs(state, row_R, component_R)
-        keep_of = None
-        if draw is not None:
-            assert row_R is not None and component_R is not None
-            keep_of = self._keep_of(draw, row_R, component_R, components)
+        keep_of = self._keep_of(draw, row_R, component_R, components)
         last = len(self.trunk.blocks)
         h_ND = self.trunk.run_blocks(h_RLD, act_RC, self.first_latent, last, keep_of, at)
         return self.trunk.output_hidden(h_ND, act_RC, at.row_N)
@@ -160,8 +157,17 @@ class LatentKernelBackbone(nn.Module):
         return h[row_R], F.silu(state.cond_BC[row_R] + self.latent_emb(component_R))
 
     def _keep_of(
-        self, draw: PairDraw, row_R: Tensor, component_R: Tensor, components: range | None
+        self,
+        draw: PairDraw | None,
+        row_R: Tensor | None,
+        component_R: Tensor | None,
+        components: range | None,
     ) -> Callable[[int, Tensor], Keep | None]:
+        """Dropout masks of the latent blocks; without ``draw`` from torch's generator.
+
+        Masks are bytes in the graph, where torch's own dropout holds floats: with M components
+        that is a tenth of the branch's memory.
+        """
         every = range(self.num_components) if components is None else components
 
         def keep_of(i: int, h_RLD: Tensor) -> Keep | None:
@@ -169,6 +175,9 @@ class LatentKernelBackbone(nn.Module):
             assert isinstance(block, AdaLNBlock)
             if not block.training or block.dropout == 0:
                 return None
+            if draw is None:
+                return draw_keep(h_RLD, block.dropout)
+            assert row_R is not None and component_R is not None
             return draw.keep(i, h_RLD, block.dropout, row_R, component_R, every)
 
         return keep_of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lkf_plugin.backbone.attention import attend, rotate
-from lkf_plugin.backbone.dropout import Keep, draw_keep, drop
+from lkf_plugin.backbone.dropout import Keep, drop
 from lkf_plugin.backbone.layers import modulate
 
 
@@ -106,15 +106,14 @@ def run_stack(
         cos_sin: rotary angles.
         recompute: activation checkpointing in the backward pass.
         keep_of: dropout masks of block i given its input, or None for torch's own dropout.
-        at: where the last block's output is wanted; None is everywhere.
+        at: where the last block's output is wanted; None is everywhere. With dropout it takes
+            ``keep_of``, so that the draw is that of the whole block.
     """
     stack = list(blocks)
     for i, block in enumerate(stack):
         assert isinstance(block, AdaLNBlock)
         where = at if i == len(stack) - 1 else None
         keep = None if keep_of is None else keep_of(i, h_RLD)
-        if keep is None and where is not None and block.training and block.dropout > 0:
-            keep = draw_keep(h_RLD, block.dropout)  # the same draw as without ``at``
         if recompute and torch.is_grad_enabled():
             h_RLD = checkpoint(block, h_RLD, act_RC, cos_sin, keep, where, use_reentrant=False)
         else:
