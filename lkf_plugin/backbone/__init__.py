@@ -10,7 +10,7 @@ from torch import nn
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
-from lkf_plugin.backbone.trunk import open_gates
+from lkf_plugin.backbone.short_start import start_short
 from lkf_plugin.errors import UserError
 
 __all__ = ["LatentKernelBackbone", "MatchedTrunk", "NativeTrunk", "build_backbone"]
@@ -47,8 +47,7 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         trunk = NativeTrunk(length=model["length"], **shape)
     else:
         raise UserError(f"model.trunk={model['trunk']} is unknown: take matched or native.")
-    if model.get("open_gates", False):
-        open_gates(trunk)
+    start_short(trunk, model)
     if model.get("compile_blocks", False):
         for block in trunk.blocks:
             # in place, so that the names of weights stay; any number of rows with one graph

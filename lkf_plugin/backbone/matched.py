@@ -59,8 +59,9 @@ class MatchedBlock(AdaLNBlock):
         assert isinstance(layer, nn.Linear)
         return layer
 
-    def film(self, act_RC: Tensor) -> Film:
-        return Film(*self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2))
+    @staticmethod
+    def parts(outputs: Tensor) -> Film:
+        return Film(*outputs.chunk(6, dim=-1))
 
 
 class MatchedOutput(nn.Module):

@@ -56,9 +56,9 @@ class NativeBlock(AdaLNBlock):
         self.mlp = SwiGLU(dim)
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 6 * dim))
 
-    def film(self, act_RC: Tensor) -> Film:
-        parts = self.adaLN_modulation(act_RC)[:, None].chunk(6, dim=2)
-        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = parts
+    @staticmethod
+    def parts(outputs: Tensor) -> Film:
+        scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = outputs.chunk(6, dim=-1)
         return Film(shift_a, scale_a, gate_a, shift_m, scale_m, gate_m)
 
 

@@ -52,6 +52,11 @@ class AdaLNBlock(nn.Module):
 
     def film(self, act_RC: Tensor) -> Film:
         """Modulation of each row."""
+        return self.parts(self.adaLN_modulation(act_RC)[:, None])
+
+    @staticmethod
+    def parts(outputs: Tensor) -> Film:
+        """The modulation's six parts, views of its projection's outputs (or of its bias)."""
         raise NotImplementedError
 
     def attended(self, x_RLD: Tensor, film: Film, cos_sin: tuple[Tensor, Tensor]) -> Tensor:

@@ -82,20 +82,3 @@ class Trunk(Protocol):
     @property
     def head_bias(self) -> Tensor | None:
         """[V] or None."""
-
-
-def open_gates(trunk: Trunk) -> None:
-    """Starts every residual gate at one instead of zero, its branch scaled down to match.
-
-    adaLN-zero (MDLM's start, and the paper's) spends the first hundreds of steps on opening the
-    gates: nothing in a long run, most of a run of minutes. Branch outputs are scaled by
-    (2 blocks)^-1/2, so that the residual stream starts at the size of its input.
-    """
-    films = trunk.modulations()
-    with torch.no_grad():
-        for film in films:
-            width = film.out_features // 6
-            for gate in (2, 5):
-                film.bias[gate * width : (gate + 1) * width] = 1.0
-        for projection in trunk.branch_outputs():
-            projection.weight.mul_((2 * len(films)) ** -0.5)

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from lkf_plugin.backbone import MatchedTrunk, NativeTrunk
-from lkf_plugin.backbone.trunk import TrunkState, open_gates
+from lkf_plugin.backbone.short_start import start_short
+from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.baselines.duo_latent import SoftTokens
 
 
@@ -44,8 +45,7 @@ def build_denoiser(model: Mapping[str, Any], vocab_size: int) -> Denoiser:
         network = NativeDenoiser(vocab_size, model["length"], **shape)
     else:
         network = MatchedTrunk(vocab_size, **shape)
-    if model.get("open_gates", False):
-        open_gates(network)
+    start_short(network, model)
     return network
 
 

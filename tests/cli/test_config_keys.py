@@ -38,8 +38,8 @@ loss.backward loss.chunk_rows loss.drawn loss.keep_above loss.lambda_ent loss.la
 loss.threshold loss.token_head
 lr_scheduler._target_ lr_scheduler.num_warmup_steps
 model.activation_checkpointing model.compile_blocks model.cond_dim model.dropout model.hidden_size
-model.latent_blocks model.latent_emb_std model.latent_film_std model.length model.n_blocks
-model.n_heads model.name model.num_components model.open_gates model.scale_by_sigma
+model.latent_blocks model.latent_emb_std model.latent_film_std model.length model.local_heads
+model.n_blocks model.n_heads model.name model.num_components model.open_gates model.scale_by_sigma
 model.tie_word_embeddings
 model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type
