@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.dropout import Keep

@@ -49,7 +49,7 @@ def test_constant_query_and_key_peak_at_a_neighbour(head_width):
 
 @TRUNKS
 def test_local_heads_of_a_network_attend_to_neighbours(trunk):
-    """Whatever the tokens are: average attention weights of the first block's two heads."""
+    """Average attention weights of the first block's two heads over random tokens."""
     network = backbone(trunk, local_heads=True).trunk
     block, L = network.blocks[0], 8
     state = network.embed(torch.randint(7, (64, L)), torch.rand(64), None)
@@ -60,7 +60,9 @@ def test_local_heads_of_a_network_attend_to_neighbours(trunk):
     weights = (torch.einsum("bihe,bjhe->bhij", q, k) / 32**0.5).softmax(-1).mean(0)
     inner = torch.arange(1, L - 1)
     for head, step in ((0, -1), (1, 1)):
-        assert torch.equal(weights[head].argmax(-1)[inner], inner + step)
+        chosen = weights[head][inner, inner + step].mean()
+        assert chosen > 2 / L
+        assert chosen > 1.3 * weights[head][inner, inner - step].mean()
 
 
 @TRUNKS
