@@ -50,14 +50,14 @@ def test_constant_query_and_key_peak_at_a_neighbour(head_width):
 @TRUNKS
 def test_local_heads_of_a_network_attend_to_neighbours(trunk):
     """Average attention weights of the first block's two heads over random tokens."""
-    network = backbone(trunk, local_heads=True).trunk
+    network = backbone(trunk, local_heads=True, hidden_size=128).trunk
     block, L = network.blocks[0], 8
     state = network.embed(torch.randint(7, (64, L)), torch.rand(64), None)
     film = block.film(state.act_BC)
     normed = block.norm1(state.h_BLD) * (1 + film.scale_a) + film.shift_a
     q, k, _ = block.attn_qkv(normed).unflatten(-1, (3, 2, -1)).unbind(2)
     q, k = rotate(q, network.rotary_emb(L)), rotate(k, network.rotary_emb(L))
-    weights = (torch.einsum("bihe,bjhe->bhij", q, k) / 32**0.5).softmax(-1).mean(0)
+    weights = (torch.einsum("bihe,bjhe->bhij", q, k) / 64**0.5).softmax(-1).mean(0)
     inner = torch.arange(1, L - 1)
     for head, step in ((0, -1), (1, 1)):
         chosen = weights[head][inner, inner + step].mean()
