@@ -1,7 +1,9 @@
 """Sampling: MDLM's cached sampler as it computes it, and this plugin's chains and selections.
 
-Single chains run on the same network (M = 1) for both; best-of-8 on a network with M = 8. Options:
---rounds N, --upstream (MDLM's own code in $MDLM_HOME beside), --steps J ...
+Single chains run on the same network (M = 1) for both; best-of-8 on a network with M = 8. MDLM's
+own code is a row of its own where a checkout is (external/mdlm or $MDLM_HOME).
+
+Options: --rounds N, --steps J ...
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from harness import (
     Words,
     config_for,
     gemm_rate,
+    has_upstream,
     head_flops,
     heading,
     interleaved,
@@ -73,8 +76,7 @@ def chain_flops(shape: Shape, calls: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--steps", type=int, nargs="*", default=[1, 8, 32, 128])
-    parser.add_argument("--upstream", action="store_true")
+    parser.add_argument("--steps", type=int, nargs="*", default=[1, 4, 16, 32, 128])
     options = parser.parse_args()
     shape = Shape(batch=2)
     heading("Sampling")
@@ -83,7 +85,7 @@ def main() -> int:
         f"{name} {rate:.0f}" for name, rate in rates.items()
     ))
     modules = {"MDLM": module_for(shape, 0, "")}
-    if options.upstream:
+    if has_upstream():
         modules["MDLM, upstream"] = module_for(shape, 0, "", upstream=True)
     modules["single chain, M=1"] = module_for(shape, 1, "commit")
     modules["single chain, M=8"] = module_for(shape, 8, "commit")

@@ -3,7 +3,9 @@
 One table from one run: interleaved rounds, ratios with spread, peak memory of a fresh process
 above one that only builds the model and the batch, and the distance to the counted arithmetic.
 
-Options: --rounds N, --quick (no growth tables), --upstream (MDLM's own code in $MDLM_HOME beside).
+MDLM's own code is a row of its own where a checkout is (external/mdlm or $MDLM_HOME).
+
+Options: --rounds N, --quick (no growth tables), --only TEXT (variants whose name holds it).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from harness import (
     config_for,
     fresh_peak,
     gemm_rate,
+    has_upstream,
     head_flops,
     heading,
     interleaved,
@@ -288,13 +291,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--upstream", action="store_true")
     parser.add_argument("--peak", metavar="VARIANT")
     parser.add_argument("--only-build", action="store_true")
     parser.add_argument("--only", help="names that contain this, beside MDLM and M=1")
     options = parser.parse_args()
     variants = copy.copy(VARIANTS)
-    if options.upstream or options.peak == "MDLM, upstream":
+    if has_upstream():
         variants["MDLM, upstream"] = Variant(0, upstream=True)
     if options.only:
         variants = {

@@ -67,6 +67,13 @@ def config_for(shape: Shape, overrides: list[str]) -> DictConfig:
         return compose("config", overrides=[*overrides, *sizes])
 
 
+def has_upstream() -> bool:
+    """Whether MDLM's own code is at hand, to stand beside: external/mdlm or $MDLM_HOME."""
+    from lkf_plugin.host.mdlm_checkout import find_checkout
+
+    return find_checkout() is not None
+
+
 def upstream_class(config: DictConfig) -> tuple[type, DictConfig]:
     """MDLM's own Diffusion class from its checkout, and the configuration as it takes it."""
     from lkf_plugin.host import mdlm_shims

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from lkf_plugin.backbone.attention import Rotary
 from lkf_plugin.backbone.dropout import Keep
 from lkf_plugin.backbone.stack import Places
 
@@ -45,6 +46,7 @@ class Trunk(Protocol):
     """Two stacks of blocks around the point where the latent enters."""
 
     blocks: nn.ModuleList
+    rotary_emb: Rotary
 
     def embed(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None) -> TrunkState:
         """Embedded tokens and conditioning; ``s_B`` is the target time in the paper's clock."""

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from lkf_plugin.config import cpu_count
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.evaluation import Evaluation
+from lkf_plugin.evaluate.mauve import FEATURIZER, require_mauve
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.evaluate.record import ResultRecord
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def evaluate(args: argparse.Namespace) -> list[ResultRecord]:
     """Every cell that was asked for."""
+    if args.mauve:
+        require_mauve()  # before the samples, which take long
     torch.set_num_threads(cpu_count(args.threads))
     run = open_run(args.run, args.device)
     quality = quality_for(
@@ -52,6 +55,7 @@ def evaluate(args: argparse.Namespace) -> list[ResultRecord]:
         args.batch_size,
         args.judged_chains,
         not args.again,
+        args.mauve,
     )
     settings = [one for words in args.policy or [["commit"]] for one in policies(words, evaluation)]
     records: list[ResultRecord] = []
@@ -141,6 +145,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=int, default=128, help="samples a cell")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judge", help="causal language model: name, folder or smollm2")
+    parser.add_argument(
+        "--mauve", nargs="?", const=FEATURIZER, metavar="MODEL",
+        help=f"MAUVE against held-out texts, features of MODEL (default: {FEATURIZER})",
+    )  # fmt: skip
     parser.add_argument("--out", help="folder of the records (default: RUN/records)")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads")

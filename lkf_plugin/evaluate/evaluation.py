@@ -5,7 +5,6 @@ A cell whose record is there is not run again: an evaluation that was killed goe
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -22,21 +21,19 @@ from lkf_plugin.evaluate.attribution import (
     pooled,
 )
 from lkf_plugin.evaluate.cells import Samples, decode_cell, row_name
-from lkf_plugin.evaluate.ends import both_ends
+from lkf_plugin.evaluate.ends import both_ends, real_text
 from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.evaluate.judge import decode_samples
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
-from lkf_plugin.evaluate.provenance import (
-    checkpoint_digest,
-    code_version,
-    library_versions,
-    machine,
-)
+from lkf_plugin.evaluate.mauve import mauve, mauve_name
 from lkf_plugin.evaluate.quality import Quality
-from lkf_plugin.evaluate.record import ResultRecord, Scalar, read_record, write_record
+from lkf_plugin.evaluate.record import LIKELIHOOD, ResultRecord, Scalar, read_record
+from lkf_plugin.evaluate.run_records import RunRecords, precision_name
 from lkf_plugin.run.load import LoadedRun
 
-LIKELIHOOD, INFORMATION = "likelihood", "information"
+INFORMATION = "information"
+PRECISION = precision_name("32-true", "float64")
 
 
 @dataclass
@@ -52,6 +49,7 @@ class Evaluation:
         batch_size: samples decoded at once.
         judged_chains: chains a component that the judge hears for its solo figure; None is all.
         reuse: whether a record that is there is taken as it is.
+        featurizer: model whose features MAUVE compares; None leaves MAUVE out.
     """
 
     run: LoadedRun
@@ -62,35 +60,36 @@ class Evaluation:
     batch_size: int = 64
     judged_chains: int | None = None
     reuse: bool = True
+    featurizer: str | None = None
     _memory: dict[Hashable, Tensor] = field(default_factory=dict)
 
     @property
     def components(self) -> int:
         """M."""
-        return int(self.run.config.model.num_components)
+        return self.records.components
 
-    def cell_name(self, row: str, steps: int | None) -> str:
-        """File name of a cell's record, without its ending."""
-        name = f"{self.run.config.data.train}.M{self.components}.{row}"
-        return name if steps is None else f"{name}.J{steps}"
+    @functools.cached_property
+    def records(self) -> RunRecords:
+        """What names and fills the records."""
+        return RunRecords(self.run, self.folder, self.seed)
 
     def kept(self, row: str, steps: int | None) -> ResultRecord | None:
-        """The cell's record, if it is there and was made from this checkpoint in this way."""
-        path = self.folder / f"{self.cell_name(row, steps)}.json"
+        """The cell's record, if it is there and was made from this checkpoint in this way.
+
+        One that ``main.py`` left is made anew: it holds less.
+        """
+        path = self.folder / f"{self.records.cell_name(row, steps)}.json"
         if not self.reuse or not path.is_file():
             return None
         record, judge = read_record(path), self.quality.judge
         same = (
-            record.checkpoint_digest == self._checkpoint
+            "mode" not in record.settings
+            and record.checkpoint_digest == self.records.checkpoint
             and record.samples == self.samples
             and record.seed == self.seed
             and record.judge == (judge.label if judge else None)
         )
         return record if same else None
-
-    @functools.cached_property
-    def _checkpoint(self) -> str:
-        return checkpoint_digest(self.run.checkpoint)
 
     # --- cells ---------------------------------------------------------------------------------
 
@@ -106,11 +105,14 @@ class Evaluation:
                 cost the judge M + 1 times as many texts.
         """
         row = row_name(settings)
-        if kept := self.kept(row, steps):
+        kept = self.kept(row, steps)
+        if kept and (self.featurizer is None or mauve_name(self.featurizer) in kept.metrics):
             return kept
         drawn = self.draw(settings, steps)
         metrics = self.quality.measure(drawn.ids_SL)
         metrics |= {key: Estimate(value, None, self.samples) for key, value in drawn.facts.items()}
+        if self.featurizer is not None:
+            metrics[mauve_name(self.featurizer)] = self._mauve(drawn.ids_SL, self.featurizer)
         options = DecodeOptions.read(settings)
         pool = drawn.candidates_SCL is not None
         if attribute and pool and options.policy == "best_of_m" and self.components > 1:
@@ -171,9 +173,14 @@ class Evaluation:
             self.run, settings, steps, self.samples, self.seed, self.batch_size, self._memory
         )
 
-    @functools.cached_property
-    def _code(self) -> str:
-        return code_version()
+    def _mauve(self, ids_SL: Tensor, featurizer: str) -> Estimate:
+        """MAUVE against as many held-out texts."""
+        tokenizer = self.run.prepared.tokenizer
+        texts = decode_samples(tokenizer, ids_SL)
+        held_out = decode_samples(tokenizer, real_text(self.run, len(texts))[0])
+        device = next(self.run.module.backbone.parameters()).device
+        length = int(self.run.config.model.length)
+        return mauve(texts, held_out, featurizer, length, self.seed, device, self.batch_size)
 
     def entropy_of(self, components: int, row: str, steps: int) -> float | None:
         """Pooled entropy in another model's record of the same corpus, if it is there."""
@@ -192,40 +199,15 @@ class Evaluation:
         calls: float | None,
         more: Mapping[str, Scalar],
     ) -> ResultRecord:
-        config, judge = self.run.config, self.quality.judge
-        options = dataclasses.asdict(DecodeOptions.read(settings)) if settings else {}
-        record = ResultRecord(
-            cell=self.cell_name(row, steps),
-            metrics=metrics,
-            host="builtin",
-            code=self._code,
-            libraries=library_versions(),
-            corpus=config.data.train,
-            corpus_digest=self.run.prepared.digest,
-            wrap=bool(config.data.wrap),
-            tokenizer=Path(str(config.data.tokenizer_name_or_path)).name,
-            tokenizer_digest=str(self.run.prepared.manifest["covers"]["tokenizer"]),
-            checkpoint_digest=self._checkpoint,
-            ema=self.run.module.ema is not None,
-            num_components=self.components,
-            latent_blocks=int(config.model.latent_blocks),
-            policy=options.get("policy"),
-            steps=steps,
-            calls=calls,
+        return self.records.write(
+            row,
+            metrics,
             samples=self.samples,
-            length=int(config.model.length),
-            precision="network 32-true, draws float64",
-            judge=judge.label if judge else None,
-            judge_revision=judge.revision if judge else None,
-            judge_dtype=str(judge.dtype).removeprefix("torch.") if judge else None,
-            seed=self.seed,
-            settings={"row": row, "trained_steps": self.run.step, **_own(settings), **more},
-            machine=machine(),
+            precision=PRECISION,
+            steps=steps,
+            policy=DecodeOptions.read(settings).policy if settings else None,
+            decode=settings,
+            calls=calls,
+            judge=self.quality.judge,
+            more=more,
         )
-        write_record(record, self.folder)
-        return record
-
-
-def _own(settings: Mapping[str, Any] | None) -> dict[str, Scalar]:
-    """The policy's settings, as a record keeps them."""
-    return {f"decode.{key}": value for key, value in (settings or {}).items()}

@@ -73,10 +73,8 @@ def likelihood(
             mixed_S[place] += mixture_B.cpu().numpy() / draws
             for tau, value in zip(tau_B.tolist(), entropy_B.tolist(), strict=True):
                 decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
-    nelbo = _ratio(nll_S, tokens_S)
-    found = {"nelbo": nelbo, "mixture_objective": _ratio(mixed_S, tokens_S)}
-    found["elbo_ppl"] = _exponential(nelbo, 1.0)
-    found["elbo_ppl_integral"] = _exponential(nelbo, 1 - eps)
+    found = nelbo_estimates(_ratio(nll_S, tokens_S), eps)
+    found["mixture_objective"] = _ratio(mixed_S, tokens_S)
     for i, values in enumerate(decile_values):
         if values:
             found[f"gamma_entropy[{i}]"] = Estimate(float(np.mean(values)), None, len(values))
@@ -102,6 +100,23 @@ def _nats(
     gamma_BM = responsibilities(logw_BM, ell_BM)
     entropy_B = -torch.xlogy(gamma_BM, gamma_BM).sum(-1)
     return marginal_B, mixture_B, entropy_B
+
+
+def nelbo_estimates(nelbo: Estimate, eps: float | None) -> dict[str, Estimate]:
+    """The NELBO with its perplexities.
+
+    Args:
+        nelbo: nats a token, the average over times on [eps, 1].
+        eps: the smallest time; None where nothing was averaged over times.
+
+    Returns:
+        ``nelbo``; ``elbo_ppl``, its exponential; with ``eps`` also ``elbo_ppl_integral``, that of
+        (1 - eps) times it.
+    """
+    found = {"nelbo": nelbo, "elbo_ppl": _exponential(nelbo, 1.0)}
+    if eps is not None:
+        found["elbo_ppl_integral"] = _exponential(nelbo, 1 - eps)
+    return found
 
 
 def _ratio(total_S: np.ndarray, tokens_S: np.ndarray) -> Estimate:

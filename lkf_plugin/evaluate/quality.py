@@ -17,7 +17,7 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.diversity import as_sequences, diversity
 from lkf_plugin.evaluate.estimate import Estimate, mean_and_error
-from lkf_plugin.evaluate.judge import Judge, decode_samples
+from lkf_plugin.evaluate.judge import Judge, JudgeScore, decode_samples
 
 VALID = "valid"
 
@@ -79,12 +79,20 @@ class TextQuality:
     def measure(self, ids_SL: Tensor) -> dict[str, Estimate]:
         return self.measure_texts(as_sequences(ids_SL), decode_samples(self.tokenizer, ids_SL))
 
-    def measure_texts(self, sequences: list[list[int]], texts: list[str]) -> dict[str, Estimate]:
-        """Figure and diversity of texts whose model tokens are ``sequences``."""
+    def measure_texts(
+        self, sequences: list[list[int]], texts: list[str], score: JudgeScore | None = None
+    ) -> dict[str, Estimate]:
+        """Figure and diversity of texts whose model tokens are ``sequences``.
+
+        Args:
+            sequences: the texts in model tokens.
+            texts: what is measured.
+            score: the judge's, where it has heard them already.
+        """
         judged = self.judge.token_ids(texts, self.length) if self.judge else None
         found = diversity(sequences, texts, judged, self.self_bleu_subset)
         found["entropy_ceiling"] = Estimate(math.log(self.length), 0.0, len(texts))
-        figure = self.figure_of_texts(texts)
+        figure = score.estimate() if score else self.figure_of_texts(texts)
         if figure is not None and self.metric is not None:
             found[self.metric] = figure
         return found

@@ -21,6 +21,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.estimate import Estimate
 
 SCHEMA_VERSION = 1
+LIKELIHOOD = "likelihood"  # row of the records that hold a likelihood
 
 Scalar = str | int | float | bool | None
 

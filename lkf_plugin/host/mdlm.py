@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import logging
 import os
 import pickle
@@ -28,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.sequences import SequenceErrors
 from lkf_plugin.host import mdlm_shims, mdlm_trainer
 from lkf_plugin.host.mdlm_checkout import (
     Upstream,
@@ -37,9 +37,10 @@ from lkf_plugin.host.mdlm_checkout import (
 )
 from lkf_plugin.host.mdlm_module import plugged_in, refuse_unsupported
 from lkf_plugin.run.common import find_checkpoint, use_cpus
+from lkf_plugin.run.load import LoadedRun
 from lkf_plugin.run.lock import only_trainer_of
-from lkf_plugin.run.ppl_eval import provenance
-from lkf_plugin.run.settings import check_resume, run_record, save_settings, write_atomically
+from lkf_plugin.run.ppl_eval import write_likelihood
+from lkf_plugin.run.settings import check_resume, run_record, save_settings
 
 log = logging.getLogger(__name__)
 
@@ -87,20 +88,15 @@ def load_model(config: DictConfig) -> lightning.LightningModule:
 
 
 def _ppl_eval(config: DictConfig) -> dict[str, Any]:
-    """Validate a checkpoint and write `ppl_eval.json` into the run folder."""
+    """Validate a checkpoint; write `ppl_eval.json` and its record into the run folder."""
     upstream, hosted, prepared = _set_up(config)
+    target = f"{SequenceErrors.__module__}.{SequenceErrors.__qualname__}"
+    hosted.callbacks.sequence_errors = {"_target_": target}
     trainer = _run_main(upstream, hosted, prepared)
     path = Path(hosted.eval.checkpoint_path)
     step = read_checkpoint(path).get("global_step")
-    report = {
-        "metrics": _metrics(trainer),
-        **provenance(config, prepared, trainer.lightning_module, path, step),
-    }
-    if trainer.is_global_zero:
-        target = Path(hosted.run_dir) / "ppl_eval.json"
-        write_atomically(target, json.dumps(report, indent=2) + "\n")
-        print(f"written to {target}")
-    return report
+    run = LoadedRun(config, trainer.lightning_module, prepared, path, step)
+    return write_likelihood(run, trainer)
 
 
 def _metrics(trainer: lightning.Trainer) -> dict[str, float]:

@@ -27,7 +27,7 @@ class Lookup:
         self.records = list(records)
         self.by_place: dict[tuple[str, int, str, int | None], ResultRecord] = {}
         for record in records:
-            place = (_model(record), record.num_components, row_of(record), record.steps)
+            place = (model_of(record), record.num_components, row_of(record), record.steps)
             if place in self.by_place:
                 raise UserError(
                     f"{self.by_place[place].cell} and {record.cell} claim the same place of a "
@@ -81,7 +81,8 @@ def row_of(record: ResultRecord) -> str:
     return str(record.settings.get("row") or record.policy or record.cell)
 
 
-def _model(record: ResultRecord) -> str:
+def model_of(record: ResultRecord) -> str:
+    """``lkf``, or the other method's name."""
     return str(record.settings.get("baseline") or "lkf")
 
 

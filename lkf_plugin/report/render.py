@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from lkf_plugin.evaluate.record import ResultRecord
-from lkf_plugin.report.table import Entry, Table
+from lkf_plugin.report.table import Entry, Table, is_likelihood
 
 MARK = "!"
 _LEGEND = (
@@ -145,7 +145,7 @@ def _blank(value: object) -> object:
 
 def caption(records: Sequence[ResultRecord], metric: str | None, higher_is_better: bool) -> str:
     """What every figure of a corpus depends on."""
-    first = records[0]
+    first = next((r for r in records if not is_likelihood(r)), records[0])
     direction = "higher is better" if higher_is_better else "lower is better"
     judge = f"judge {first.judge} ({first.judge_dtype})" if first.judge else "no judge model"
     trained = sorted({str(r.settings.get("trained_steps")) for r in records})
@@ -168,6 +168,7 @@ def beside(records: Sequence[ResultRecord], metric: str | None) -> str:
     """Every cell with all that must be read beside its figure, as Markdown."""
     held = {name for record in records for name in record.metrics}
     columns = [name for name in ((metric,) if metric else ()) + BESIDE if name in held]
+    columns += sorted(name for name in held if name.startswith("mauve["))
     head = ["cell", "calls", "run", *columns]
     lines = ["## every cell", "", _line(head), "|" + "---|" * len(head)]
     for record in records:

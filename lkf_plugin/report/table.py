@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.estimate import Estimate
-from lkf_plugin.evaluate.record import ResultRecord
+from lkf_plugin.evaluate.record import LIKELIHOOD, ResultRecord
 
 # What must agree among the records of one table.
 MUST_AGREE = (
@@ -25,6 +25,8 @@ MUST_AGREE = (
     "ema",
     "seed",
 )
+# A likelihood has neither samples nor a judge, and draws no token.
+OF_SAMPLES = ("judge", "judge_revision", "judge_dtype", "samples", "precision")
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,31 @@ def check_comparable(records: Iterable[ResultRecord], where: str) -> None:
     Raises:
         UserError: names the key, both values and both cells.
     """
-    first: ResultRecord | None = None
+    first: dict[str, tuple[object, str]] = {}
     for record in records:
-        if first is None:
-            first = record
-            continue
-        for key in MUST_AGREE:
-            ours, theirs = getattr(first, key), getattr(record, key)
+        for key, theirs in _depends_on(record).items():
+            ours, cell = first.setdefault(key, (theirs, record.cell))
             if ours != theirs:
                 raise UserError(
-                    f"{where}: {first.cell} has {key}={ours} and {record.cell} has {key}={theirs}: "
+                    f"{where}: {cell} has {key}={ours} and {record.cell} has {key}={theirs}: "
                     "they must not stand side by side, so measure one of them again or keep them "
                     "in different folders."
                 )
+
+
+def is_likelihood(record: ResultRecord) -> bool:
+    """Whether it holds a likelihood, not samples."""
+    return record.settings.get("row") == LIKELIHOOD
+
+
+def _depends_on(record: ResultRecord) -> dict[str, object]:
+    """What must be the same in every other record that has it, by key."""
+    values: dict[str, object] = {
+        key: getattr(record, key)
+        for key in MUST_AGREE
+        if not (is_likelihood(record) and key in OF_SAMPLES)
+    }
+    values["network precision"] = record.precision.split(",")[0].removeprefix("network ")
+    if is_likelihood(record):
+        values["sequences"] = next(iter(record.metrics.values())).n
+    return values

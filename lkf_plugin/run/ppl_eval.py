@@ -1,27 +1,38 @@
-"""mode=ppl_eval on the built-in host: likelihood of the held-out data."""
+"""mode=ppl_eval: likelihood of the held-out data, and what both hosts write of it."""
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 from omegaconf import DictConfig
 
 from lkf_plugin.baselines.settings import baseline_name
 from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.evaluate.likelihood import nelbo_estimates
+from lkf_plugin.evaluate.provenance import checkpoint_digest
+from lkf_plugin.evaluate.record import LIKELIHOOD
+from lkf_plugin.evaluate.run_records import RunRecords, likelihood_precision, method_of
+from lkf_plugin.evaluate.sequences import SequenceErrors
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.run.common import build_module, build_trainer, find_checkpoint, load_weights
+from lkf_plugin.run.load import LoadedRun
 from lkf_plugin.run.settings import run_record, write_atomically
 from lkf_plugin.train.datamodule import TokenBatches
 
+RECORDS = "records"  # in the run folder
+
 
 def ppl_eval(config: DictConfig) -> dict[str, Any]:
-    """Validates a checkpoint and writes ``ppl_eval.json`` into the run folder.
+    """Validates a checkpoint on the built-in host; see ``write_likelihood``.
 
     Returns:
-        What was written.
+        The contents of ``ppl_eval.json``.
     """
     prepared = prepare(config, splits=("valid",))
     path = find_checkpoint(config)
@@ -29,17 +40,62 @@ def ppl_eval(config: DictConfig) -> dict[str, Any]:
     loaded = load_weights(module, path)
     if config.eval.disable_ema:
         module.ema = None
-    trainer = build_trainer(config, logger=False, callbacks=[])
+    trainer = build_trainer(config, logger=False, callbacks=[SequenceErrors()])
     trainer.validate(module, datamodule=TokenBatches(prepared, config), verbose=False)
+    return write_likelihood(LoadedRun(config, module, prepared, path, loaded["step"]), trainer)
+
+
+def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
+    """Writes ``ppl_eval.json`` and the likelihood's record into the run folder.
+
+    Args:
+        run: what was validated, on either host.
+        trainer: that did it, with a ``SequenceErrors`` among its callbacks.
+
+    Returns:
+        The contents of ``ppl_eval.json``: MDLM's metrics, and under ``likelihood`` the NELBO with
+        its standard error over sequences and its perplexities, see ``nelbo_estimates``.
+
+    Raises:
+        UserError: nothing was evaluated.
+    """
+    config = run.config
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    report = {"metrics": metrics, **provenance(config, prepared, module, path, loaded["step"])}
+    if "val/nll" not in metrics:
+        raise UserError("mode=ppl_eval evaluated no sequence: raise trainer.limit_val_batches.")
+    (errors,) = [one for one in _callbacks(trainer) if isinstance(one, SequenceErrors)]
+    nelbo = Estimate(metrics["val/nll"], errors.se, errors.sequences)
+    found = nelbo_estimates(nelbo, smallest_time(config))
+    report = {
+        "metrics": metrics,
+        "likelihood": {name: dataclasses.asdict(one) for name, one in found.items()},
+        **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
+    }
     if trainer.is_global_zero:
         target = Path(config.run_dir) / "ppl_eval.json"
         write_atomically(target, json.dumps(report, indent=2) + "\n")
+        RunRecords(run, Path(config.run_dir) / RECORDS, config.seed, report["host"]).write(
+            LIKELIHOOD,
+            found,
+            samples=errors.sequences,
+            precision=likelihood_precision(str(config.trainer.precision)),
+            more={"mode": "ppl_eval", "sequences": errors.sequences},
+        )
         for name, value in sorted(metrics.items()):
             print(f"{name} {value:.6f}")
         print(f"written to {target}")
     return report
+
+
+def _callbacks(trainer: L.Trainer) -> list[L.Callback]:
+    return trainer.callbacks  # type: ignore[attr-defined]  # set by Lightning's connector
+
+
+def smallest_time(config: DictConfig) -> float | None:
+    """Where the average over times begins; None for an exact likelihood and for discrete steps."""
+    if method_of(config) == "ar" or config.T > 0:
+        return None
+    return float(config.training.sampling_eps)
 
 
 def provenance(
@@ -82,8 +138,4 @@ def provenance(
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
+    return checkpoint_digest(path)

@@ -65,6 +65,9 @@ def test_kept_records_are_not_made_again(tiny_mixture: LoadedRun, tmp_path: Path
     assert not evaluation(tiny_mixture, tmp_path, 7).policy(settings, 2).settings.get("marked")
     write_record(replace(marked, checkpoint_digest="0"), tmp_path)
     assert not made.policy(settings, 2).settings.get("marked")
+    # a record of main.py's modes holds less
+    write_record(replace(marked, settings={**marked.settings, "mode": "sample_eval"}), tmp_path)
+    assert not made.policy(settings, 2).settings.get("marked")
 
 
 def test_nelbo_against_the_validation_formula(tiny_mixture: LoadedRun) -> None:

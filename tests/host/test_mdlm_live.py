@@ -20,6 +20,7 @@ from lkf_plugin.cli import run as run_config
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.data import prepare
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.record import read_record
 from lkf_plugin.host import mdlm, mdlm_checkout, mdlm_module
 from lkf_plugin.run.common import build_module
 
@@ -158,6 +159,10 @@ def test_likelihood_is_evaluated(trained, tiny_config):
         assert report["host"] == "mdlm" and report["step"] == 6 and report["ema"] is True
         assert report["metrics"]["val/ppl"] == pytest.approx(math.exp(found[model]))
         assert (trained[model] / "metrics.csv").read_bytes() == metrics
+        name = "mdlm" if model == "plain" else model
+        record = read_record(trained[model] / "records" / f"agreetext.{name}.likelihood.json")
+        assert record.host == "mdlm" and record.samples == 16
+        assert record.metrics["nelbo"].value == found[model] and record.metrics["nelbo"].se > 0
     assert found["M1"] == found["plain"] != found["M8"]
 
 
@@ -185,6 +190,12 @@ def test_samples_are_drawn_and_judged(trained, tiny_config, judge):
         mask = prepare(config, splits=("valid",)).mask_index
         assert all(len(row["ids"]) == 32 and mask not in row["ids"] for row in rows)
         assert 1 < reports[model]["metrics"]["gen_ppl"] < 1e4
+        name = {"plain": "mdlm.own", "M1": "M1.mdlm", "M8": "M8.best_of_m.nelbo"}[model]
+        record = read_record(trained[model] / "records" / f"agreetext.{name}.J6.json")
+        assert record.host == "mdlm" and record.samples == 8 and record.steps == 6
+        draws = "float64" if model == "M8" else "float32"
+        assert record.precision == f"network 32-true, draws {draws}"
+        assert record.settings.get("baseline") == ("mdlm" if model == "plain" else None)
     assert texts["M1"] == texts["plain"] != texts["M8"]
     assert reports["M1"]["metrics"] == reports["plain"]["metrics"]
 

@@ -17,7 +17,7 @@ from lkf_plugin.report import paper_numbers as paper
 from lkf_plugin.report.command import main, write_report
 from lkf_plugin.report.layouts import LAYOUTS
 from lkf_plugin.report.lookup import Lookup
-from lkf_plugin.report.render import latex, long_csv, markdown
+from lkf_plugin.report.render import caption, latex, long_csv, markdown
 from lkf_plugin.report.table import MUST_AGREE, check_comparable
 from tests.evaluate.test_record import record
 
@@ -81,6 +81,85 @@ def test_every_table_puts_figures_where_the_paper_has_them() -> None:
     assert entries(tables["percomp"], "reranked")[5].paper == 47
     assert entries(tables["percomp"], "share among best-of-8's picks")[3].measured.value == 0.4
     assert not any(table.empty for table in tables.values())
+
+
+def likelihood(M: int, ppl: float, n: int = 1000, **more: Any) -> ResultRecord:
+    """As mode=ppl_eval leaves it: no samples, no judge, no draws."""
+    one = cell(M, "likelihood", None, 1.0, judge=None, samples=n, precision="network x", **more)
+    return replace(one, metrics={"elbo_ppl": Estimate(ppl, 1.0, n)})
+
+
+def baseline(name: str, row: str, J: int | None, ppl: float, **more: Any) -> ResultRecord:
+    settings = {"baseline": name, **more.pop("settings", {})}
+    calls = 128.0 if name == "ar" else J
+    names = {"cell": f"c.{name}.{row}.J{J}", "policy": name, "calls": calls}
+    return cell(1, row, J, ppl, settings=settings, **{**names, **more})
+
+
+def test_baselines_stand_in_their_rows_beside_the_paper_s() -> None:
+    n4 = {"decode.num_candidates": 4}
+    records = [
+        cell(8, "best_of_m.nelbo", 16, 111.0),
+        baseline("mdlm", "own", 16, 400.0),
+        baseline("mdlm", "best_of_n.n8.nelbo", 16, 280.0, policy="best_of_n"),
+        baseline("sedd", "own", 32, 230.0),
+        baseline("duo", "own", 32, 150.0),
+        baseline("duo", "best_of_n.n4.nelbo", 32, 90.0, settings=n4),
+        baseline("ar", "own", None, 140.0),
+        replace(likelihood(1, 31.0), settings={"row": "likelihood", "baseline": "sedd"}),
+        likelihood(1, 29.0),
+    ]
+    main_table = LAYOUTS["main"](Lookup(records))
+    assert main_table.columns == ["ELBO-PPL", "J=16", "J=32", "H@32", "I(k)"]
+
+    def shown(label: str) -> list[float | None]:
+        return [e.measured.value if e.measured else None for e in entries(main_table, label)]
+
+    assert shown("MDLM") == [None, 400.0, None, None, None]
+    assert shown("MDLM, best-of-8")[1] == 280.0
+    assert shown("SEDD") == [31.0, None, 230.0, 4.5, None]
+    assert [e.paper for e in entries(main_table, "SEDD")] == [42.37, 303, 225, 4.41, None]
+    assert shown("AR (128 calls)") == [None, None, 140.0, 4.5, None]
+    assert entries(main_table, "AR (128 calls)")[2].paper == 135
+    assert shown("LKF M=1")[0] == 29.0 and shown("LKF M=8")[1] == 111.0
+    # the paper has no row for these
+    assert shown("DUO") == [None, None, 150.0, 4.5, None]
+    assert shown("DUO, best-of-4")[2] == 90.0
+    assert [label for label, _, _ in main_table.rows[-2:]] == ["DUO, best-of-4", "DUO"]
+    assert all(e.paper is None for e in entries(main_table, "DUO"))
+    one_chain = entries(LAYOUTS["bestofn"](Lookup(records)), "MDLM, one chain")
+    assert one_chain[0].measured.value == 400.0 and one_chain[0].paper == 467
+    with pytest.raises(UserError, match="claim the same place"):
+        Lookup([*records, replace(records[1], cell="again")])
+
+
+def test_a_likelihood_is_compared_by_what_it_depends_on() -> None:
+    sampled = cell(8, "commit", 4, 3.0, precision="network x, draws float64")
+    check_comparable([likelihood(1, 30.0), sampled, likelihood(8, 29.0)], "t")
+    for changes, key in (
+        ({"tokenizer": "other"}, "tokenizer"),
+        ({"ema": False}, "ema"),
+        ({"corpus_digest": "other"}, "corpus_digest"),
+        ({"precision": "network bf16-mixed"}, "network precision"),
+    ):
+        with pytest.raises(UserError, match=f"has {key}="):
+            check_comparable([sampled, replace(likelihood(1, 30.0), **changes)], "t")
+    with pytest.raises(UserError, match="has sequences=1000 .* has sequences=900"):
+        check_comparable([likelihood(1, 30.0), sampled, likelihood(8, 29.0, 900)], "t")
+
+
+def test_a_baseline_of_another_judge_or_precision_is_refused() -> None:
+    ours = cell(8, "best_of_m.nelbo", 4, 3.0, precision="network x, draws float64")
+    theirs = baseline("sedd", "own", 4, 3.0, precision="network x, draws float32")
+    with pytest.raises(UserError, match="has precision=network x, draws float32"):
+        check_comparable([ours, theirs], "t")
+    with pytest.raises(UserError, match="has judge=smollm2"):
+        check_comparable([ours, replace(theirs, judge="smollm2")], "t")
+
+
+def test_the_caption_is_of_the_samples() -> None:
+    told = caption([likelihood(1, 30.0), cell(8, "commit", 4, 3.0)], METRIC, False)
+    assert "512 samples a cell, judge gpt2-large" in told
 
 
 def bestofn(without: float, fewer: float = 190.0) -> Any:
