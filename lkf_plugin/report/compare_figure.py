@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lkf_plugin.compare.rows import BEST, row_label
 from lkf_plugin.corpora import agreetext
 
 COLORS = {
@@ -43,7 +44,8 @@ def draw_comparison(path: Path, cells: Sequence[Mapping[str, Any]], clauses: int
         for decode, axes_list in (("own", (left, right)), ("best", (right,))):
             points = [c for c in cells if c["row"] == row and c["decode"] == decode]
             for axes in axes_list if points else ():
-                _draw_points(axes, points, row, decode, color, by_steps=axes is left)
+                figures = [(p["valid"], p["valid_se"]) for p in points]
+                draw_row(axes, points, figures, color, by_steps=axes is left)
     left.set_xlabel("sampling steps J, own samplers (DUO: one network call more)")
     right.set_xlabel("calls a delivered text, by the method's own count")
     left.set_ylabel("fraction of valid texts")
@@ -58,27 +60,28 @@ def draw_comparison(path: Path, cells: Sequence[Mapping[str, Any]], clauses: int
     plt.close(figure)
 
 
-def row_label(row: str, decode: str) -> str:
-    """A row's name; LKF has as many candidates as components, the others eight."""
-    if decode == "own":
-        return row
-    return f"{row}, best of {row.removeprefix('lkf-M') if row.startswith('lkf') else 8}"
-
-
-def _draw_points(
+def draw_row(
     axes: Any,
-    points: Sequence[Mapping[str, Any]],
-    row: str,
-    decode: str,
+    cells: Sequence[Mapping[str, Any]],
+    figures: Sequence[tuple[float, float | None]],
     color: str,
     by_steps: bool,
 ) -> None:
-    x = [p["J"] if by_steps else p["steps_calls"] for p in points]
-    best = decode == "best"
+    """One line: a row under one decoding.
+
+    Args:
+        axes: matplotlib's.
+        cells: ``row``, ``decode``, ``J`` and ``steps_calls`` of each point.
+        figures: value and standard error of each.
+        color: the row's.
+        by_steps: over J, else over the method's calls.
+    """
+    row, decode = cells[0]["row"], cells[0]["decode"]
+    best = decode == BEST
     axes.errorbar(
-        x,
-        [p["valid"] for p in points],
-        yerr=[p["valid_se"] for p in points],
+        [cell["J"] if by_steps else cell["steps_calls"] for cell in cells],
+        [value for value, _ in figures],
+        yerr=[error or 0.0 for _, error in figures],
         label=row_label(row, decode),
         color=color,
         linestyle="--" if best else "-",
