@@ -34,7 +34,6 @@ STEPS = {
     "agreetext": {1: 900, 2: 900, 4: 900, 8: 2000, 16: 900},
 }
 ABLATION_STEPS = 150
-SPLIT_STEPS = 1000  # of AgreeText with ties broken
 PAPER_STEPS = 30_000
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "base": {},
@@ -129,15 +128,6 @@ def _theory(budget: Budget) -> Iterator[Cell]:
     yield Cell("theorems", None, lambda *_: measure_theory())
 
 
-def _agreetext_sweep(budget: Budget) -> Iterator[Cell]:
-    """The sweep, and M = 8 with ties broken: more texts are valid, of fewer configurations."""
-    yield from _sweep("agreetext", _agreetext, COMPONENTS)(budget)
-    for seed in range(budget.seeds):
-        steps = budget.steps or (SPLIT_STEPS // 2 if budget.short else SPLIT_STEPS)
-        recipe = replace(agreetext_recipe(8, steps, seed), ties="split")
-        yield Cell(recipe.name, recipe, _agreetext)
-
-
 def _agreetext(backbone: Any, corpus: Any, recipe: Recipe) -> Mapping[str, Any]:
     return measure_agreetext(backbone, recipe)
 
@@ -151,7 +141,7 @@ STUDIES: dict[str, Callable[[Budget], Iterator[Cell]]] = {
     "support": _sweep("hidden", measure_support, (1, 4, 16)),
     "ablations": _ablations,
     "ties": _ties,
-    "agreetext": _agreetext_sweep,
+    "agreetext": _sweep("agreetext", _agreetext, (1, 2, 4, 8, 16)),
 }
 
 
