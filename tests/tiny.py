@@ -23,6 +23,15 @@ MODEL: dict[str, Any] = {
     "latent_film_std": 0.02,
 }
 
+# overrides of main.py for a mixture that the tests of the modes train in a few steps
+LKF_OVERRIDES = (
+    "model=lkf-tiny",
+    "loss=mixture",
+    "model.num_components=2",
+    "model.latent_blocks=1",
+    "decode.score_draws=1",
+)
+
 
 def tiny_backbone(
     vocab_size: int = 7, mask_index: int = 2, scramble: float = 0.3, seed: int = 0, **changes: Any

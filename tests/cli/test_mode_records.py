@@ -14,16 +14,10 @@ from lkf_plugin.baselines.spread import Spread
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.record import read_record
 from lkf_plugin.host.builtin import Diffusion
+from tests.tiny import LKF_OVERRIDES as LKF
 
 Compose = Callable[..., DictConfig]
 Run = Callable[[DictConfig], Any]
-LKF = (
-    "model=lkf-tiny",
-    "loss=mixture",
-    "model.num_components=2",
-    "model.latent_blocks=1",
-    "decode.score_draws=1",
-)
 SAMPLE = ("mode=sample_eval", "loader.eval_batch_size=3")
 
 

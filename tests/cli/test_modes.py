@@ -21,16 +21,10 @@ from lkf_plugin.host.select import select_host
 from lkf_plugin.run.lock import only_trainer_of
 from lkf_plugin.run.sample_eval import read_prompt
 from lkf_plugin.train.finite import NonFiniteError
+from tests.tiny import LKF_OVERRIDES as LKF
 
 Compose = Callable[..., DictConfig]
 Run = Callable[[DictConfig], Any]
-LKF = (
-    "model=lkf-tiny",
-    "loss=mixture",
-    "model.num_components=2",
-    "model.latent_blocks=1",
-    "decode.score_draws=1",
-)
 
 
 @pytest.mark.parametrize("model", [(), LKF], ids=["mdlm", "mixture"])
