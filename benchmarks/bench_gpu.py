@@ -145,6 +145,7 @@ def sampling(device: Device, shape: Shape, rates: tuple[float, float], steps: in
         "MDLM": (0, ""),
         "single chain, M=1": (1, "commit"),
         "single chain, M=8": (8, "commit"),
+        "single chain, M=8, captured": (8, "commit", "sampling.compile_mode=reduce-overhead"),
         "best of 8, nelbo": (8, "best_of_m", "decode.selector=nelbo"),
         "best of 8, evidence": (8, "best_of_m", "decode.selector=evidence"),
         "best of 8, halving": (8, "halving"),

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lkf_plugin.baselines.settings import BASELINES, NONE, check_baseline, check_process
+from lkf_plugin.decode.compiled import MODES
 from lkf_plugin.errors import UserError
 from lkf_plugin.token_head import BACKENDS
 
@@ -40,6 +41,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "diffusion": ("absorbing_state", "uniform_state"),
     "baseline.name": (NONE, *BASELINES),
     "sampling.predictor": ("ddpm_cache", "ddpm", "analytic", "euler", "ancestral"),
+    "sampling.compile_mode": (None, *MODES),
 }
 POSITIVE = (
     "model.hidden_size",
@@ -144,6 +146,7 @@ def validate(config: DictConfig, host: str) -> None:
     _check_model(config)
     _check_loss(config)
     _check_training(config)
+    _check_sampling(config)
     check_baseline(config, host)
     check_process(config, host)
     if host == "builtin":
@@ -162,7 +165,7 @@ def _check_values(config: DictConfig) -> None:
 
 
 def _alternatives(allowed: tuple[Any, ...]) -> str:
-    *first, last = (str(value) for value in allowed)
+    *first, last = ("null" if value is None else str(value) for value in allowed)
     return f"{', '.join(first)} or {last}" if first else last
 
 
@@ -264,6 +267,19 @@ def _check_training(config: DictConfig) -> None:
     if not 0 < config.training.sampling_eps < 1:
         raise UserError(
             f"training.sampling_eps={config.training.sampling_eps} must lie between 0 and 1."
+        )
+
+
+def _check_sampling(config: DictConfig) -> None:
+    model, policy = config.model, config.decode.policy
+    if config.sampling.compile_mode is None:
+        return
+    single = policy == "auto" and model.get("num_components") == 1
+    if model.type != "lkf" or config.baseline.name != NONE or policy == "mdlm" or single:
+        raise UserError(
+            f"sampling.compile_mode={config.sampling.compile_mode} compiles the rollouts of "
+            "model=lkf: take decode=commit or another policy of its own, or "
+            "sampling.compile_mode=null for MDLM's sampler and the baselines."
         )
 
 

@@ -68,6 +68,7 @@ class LatentKernelMixin(_Base):
         self.policy = resolve_policy(self.config.decode.policy, self.backbone.num_components)
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
+        self._network: DecodeNetwork | None = None
         self._decode_memory: dict[Hashable, Tensor] = {}
         self._extras: dict[str, Tensor] = {}
         self._samples_drawn = 0
@@ -211,12 +212,21 @@ class LatentKernelMixin(_Base):
             self._samples_drawn + torch.arange(batch, device=self.device),
         )
         self._samples_drawn += batch
-        network = DecodeNetwork(self.backbone, self.noise, self._process_sigma)
+        network = self._decode_network()
         temperature = DecodeOptions.read(self.config.decode).temperature
         engine = RolloutEngine(network, num_steps, sampling.eps, temperature)
         request = DecodeRequest(engine, x_GL, seed_G, self._decode_memory)
         self.last_decoded = POLICIES[self.policy](request, self.config.decode)
         return self.last_decoded.x_GL
+
+    def _decode_network(self) -> DecodeNetwork:
+        """One for all batches, since a compiled graph is kept in it."""
+        if self._network is None:
+            mode = self.config.sampling.compile_mode
+            self._network = DecodeNetwork(
+                self.backbone, self.noise, self._process_sigma, compile_mode=mode
+            )
+        return self._network
 
     def on_validation_epoch_start(self) -> None:
         self._samples_drawn = 0  # the same samples' noise at every validation

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.backbone.trunk import TrunkState
+from lkf_plugin.decode.compiled import CompiledRows
 from lkf_plugin.subs import NEG_INFINITY
 
 
@@ -26,6 +27,7 @@ class DecodeNetwork:
         process_sigma: the host's rule for what the network is told of sigma (zeros without time
             conditioning).
         head_rows: rows of float64 logits held at once, the only tensor of that width there is.
+        compile_mode: of ``torch.compile`` for the rollouts' network calls; None runs them as is.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class DecodeNetwork:
         noise: nn.Module,
         process_sigma: Callable[[Tensor], Tensor],
         head_rows: int = 128,
+        compile_mode: str | None = None,
     ) -> None:
         self.backbone = backbone
         self.noise = noise
         self.process_sigma = process_sigma
         self.head_rows = head_rows
+        self.compiled = CompiledRows(backbone, compile_mode) if compile_mode else None
 
     @property
     def mask_index(self) -> int:
@@ -86,6 +90,13 @@ class DecodeNetwork:
         """
         rows, device = x_RL.shape[0], x_RL.device
         every_R = torch.arange(rows, device=device)
+        if self.compiled is not None:
+            key_R = every_R if alike_R is None else alike_R * self.num_components + component_R
+            pair_of_R, one_P = _distinct(key_R)
+            sigma_P = self.sigma_at(tau, one_P.numel(), device)
+            return self.compiled.hidden(
+                x_RL[one_P], sigma_P, component_R[one_P], pair_of_R[row_N], position_N
+            )
         if alike_R is None:
             state = self.backbone.encode(x_RL, self.sigma_at(tau, rows, device))
             at = Places(row_N, position_N)

@@ -40,7 +40,7 @@ class LoadedRun:
     step: int | None
 
     def network(self) -> DecodeNetwork:
-        """The model as decoding asks it."""
+        """The model as decoding asks it, as it is: nothing compiled."""
         module = self.module
         return DecodeNetwork(module.backbone, module.noise, module._process_sigma)
 

@@ -44,7 +44,8 @@ model.tie_word_embeddings
 model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type
 optim.beta1 optim.beta2 optim.eps optim.lr optim.muon_lr optim.name optim.weight_decay
-sampling.eps sampling.noise_removal sampling.num_sample_batches sampling.num_sample_log
+sampling.compile_mode sampling.eps sampling.noise_removal sampling.num_sample_batches
+sampling.num_sample_log
 sampling.num_strides sampling.predictor sampling.prompt sampling.semi_ar sampling.steps
 sampling.stride_length
 strategy._args_ strategy._target_
