@@ -69,9 +69,10 @@ class Recipe:
         lambda_ent, lambda_lb: router regulariser, nats a sequence.
         ties: what is done about components that own the same values (see ``ties.py``).
         latent_emb_std, latent_film_std: spread of the latent's parameters at the start.
-        width, blocks: of the network; its last block sees the latent.
+        width, blocks: of the network.
         ema: decay of the averaged weights, 0 for none.
         t_max: two_time's largest t.
+        latent_blocks: L_k, how many of the last blocks see the latent.
     """
 
     corpus: str = "hidden"
@@ -92,6 +93,7 @@ class Recipe:
     blocks: int = 2
     ema: float = 0.0
     t_max: float = 0.95
+    latent_blocks: int = 1
 
     def __post_init__(self) -> None:
         make_corpus(self.corpus)
@@ -115,7 +117,7 @@ class Recipe:
             "length": make_corpus(self.corpus).length,
             "dropout": 0.0,
             "num_components": self.components,
-            "latent_blocks": 1,
+            "latent_blocks": self.latent_blocks,
             "latent_emb_std": self.latent_emb_std,
             "latent_film_std": self.latent_film_std,
             "open_gates": True,
@@ -124,7 +126,10 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Of everything above, 10 hex digits."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        said = asdict(self)
+        if self.latent_blocks == 1:
+            del said["latent_blocks"]  # the names of runs from before there was a choice
+        text = json.dumps(said, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property

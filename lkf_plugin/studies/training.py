@@ -171,7 +171,7 @@ class Trainer:
 
     def load(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state."""
-        if state["recipe"] != asdict(self.recipe):
+        if Recipe(**state["recipe"]) != self.recipe:
             raise UserError("The checkpoint belongs to another recipe: remove its folder.")
         self.backbone.load_state_dict(state["backbone"])
         self.optimizer.load_state_dict(state["optimizer"])
