@@ -16,7 +16,7 @@ TEST_THREADS ?= 1
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
 	@echo "make synthetic  the synthetic studies, a short version of each (under 20 minutes)"
-	@echo "make tables every decoding table of the paper on AgreeText, on the CPU"
+	@echo "make tables every decoding table of the paper on AgreeText and on text, on the CPU"
 	@echo "make test   lint, types and the fast tests"
 	@echo "make slow   the slow tests (installs the offline judge first)"
 	@echo "make lint   ruff and mypy"
@@ -46,7 +46,7 @@ demo: $(INSTALLED)
 synthetic: $(INSTALLED)
 	$(PY) scripts/synthetic.py all --short
 
-tables: $(INSTALLED)
+tables: $(JUDGE)
 	$(PY) scripts/reproduce.py all --scale tiny
 
 test: lint

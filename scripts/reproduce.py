@@ -1,6 +1,6 @@
 """Makes the paper's decoding tables on models of a chosen size.
 
-    python scripts/reproduce.py all --scale tiny            # AgreeText, two CPU cores
+    python scripts/reproduce.py all --scale tiny            # AgreeText and SOTU, two CPU cores
     python scripts/reproduce.py bestofn --scale small       # State of the Union text
     python scripts/reproduce.py main M8.best_of_m --scale paper --print
     python scripts/reproduce.py all --scale paper           # LM1B and WikiText-103, needs GPUs

@@ -159,11 +159,11 @@ def quality_for(
         if judge:
             raise UserError("AgreeText is judged by its grammar: leave the judge out.")
         return AgreeTextQuality(tokenizer, length, self_bleu_subset)
-    model = _open_judge(judge, device) if judge else None
+    model = open_judge(judge, device) if judge else None
     return TextQuality(tokenizer, model, length, batch_size, self_bleu_subset)
 
 
 @functools.cache
-def _open_judge(name: str, device: str) -> Judge:
+def open_judge(name: str, device: str) -> Judge:
     """A judge is loaded once a process."""
     return Judge(name, device=device)

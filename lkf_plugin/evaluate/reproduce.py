@@ -23,7 +23,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.plan import Job, jobs_of
-from lkf_plugin.evaluate.quality import quality_for
+from lkf_plugin.evaluate.quality import open_judge, quality_for
 from lkf_plugin.evaluate.scales import Corpus
 from lkf_plugin.run.load import load_run
 
@@ -44,9 +44,12 @@ def reproduce(
         workers: processes side by side, each with an equal share of the cores.
 
     Raises:
-        UserError: a training that failed, or a row that no table has.
+        UserError: a judge that is not there, a training that failed, or a row that no table has.
     """
     records = out / "records"
+    for corpus in corpora:
+        if corpus.judge:  # told before hours of training
+            open_judge(corpus.judge, default_accelerator())
     for corpus in corpora:
         own = [table for table in tables if table in corpus.tables]
         jobs = [job for job in jobs_of(own, corpus.grid) if job.components in corpus.components]
@@ -78,7 +81,7 @@ def train(corpus: Corpus, models: Sequence[int], out: Path, workers: int) -> Non
             waiting = list(wave)
             while waiting:
                 batch, waiting = waiting[:workers], waiting[workers:]
-                running = {M: _start(corpus, M, out, workers) for M in batch}
+                running = {M: _start(corpus, M, out, len(batch)) for M in batch}
                 try:
                     for M, process in running.items():
                         process.wait()
@@ -90,13 +93,13 @@ def train(corpus: Corpus, models: Sequence[int], out: Path, workers: int) -> Non
                     raise
 
 
-def _start(corpus: Corpus, M: int, out: Path, workers: int) -> subprocess.Popen[bytes]:
+def _start(corpus: Corpus, M: int, out: Path, side_by_side: int) -> subprocess.Popen[bytes]:
     command = corpus.train_command(out.resolve(), M)
     tqdm.write("python " + " ".join(command))
     log = _log(corpus, M, out)
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.setdefault("OMP_NUM_THREADS", str(max(cpu_count() // workers, 1)))
+    environment.setdefault("OMP_NUM_THREADS", str(max(cpu_count() // side_by_side, 1)))
     with log.open("w", encoding="utf-8") as handle:
         return subprocess.Popen(
             [sys.executable, *command], cwd=ROOT, stdout=handle, stderr=handle, env=environment

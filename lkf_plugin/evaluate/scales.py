@@ -121,5 +121,26 @@ SCALES: dict[str, tuple[Corpus, ...]] = {
             self_bleu=32,
             batch_size=96,
         ),
+        # A third of experiment=sotu, so that its text is worse than in docs/baselines.md.
+        Corpus(
+            name="sotu",
+            components=(1, 8),
+            train=("experiment=sotu", "trainer.max_steps=500", "trainer.val_check_interval=250"),
+            mixture=(
+                "experiment=sotu-mixture",
+                "trainer.max_steps=150",
+                "trainer.val_check_interval=150",
+                "init.from_checkpoint={first}",
+            ),
+            tables=ALL,
+            grid=(4, 16),
+            samples=32,
+            sequences=128,
+            judge="smollm2",
+            judged_chains=8,
+            self_bleu=32,
+            batch_size=32,
+            in_turn=True,
+        ),
     ),
 }
