@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import sys
 from pathlib import Path
 
@@ -84,3 +85,32 @@ def test_without_the_package(
     assert main([run, "--steps", "1", "--out", str(tmp_path / "none"), "--mauve"]) == 2
     assert "pip install 'lkf-plugin[mauve]'" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def tiny_gpt2(folder: Path, words: list[str]) -> Path:
+    """A GPT-2 of random weights over a handful of words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    vocabulary = {word: i for i, word in enumerate(["<|endoftext|>", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|endoftext|>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", bos_token="<|endoftext|>"
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = GPT2Config(vocab_size=len(vocabulary), n_embd=32, n_layer=2, n_head=2, n_positions=64)
+    GPT2LMHeadModel(sizes).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mauve") is None, reason="mauve-text is absent")
+def test_the_package_itself(tmp_path: Path) -> None:
+    words = "the people of united states have a government".split()
+    draw = random.Random(0)
+    real, alike = ([" ".join(draw.choices(words, k=12)) for _ in range(60)] for _ in range(2))
+    featurizer = str(tiny_gpt2(tmp_path / "tiny-gpt2", words))
+    near = mauve(alike, real, featurizer, 64, 0, CPU)
+    far = mauve([" ".join(["states"] * 12)] * 60, real, featurizer, 64, 0, CPU)
+    assert near.value > 0.8 and far.value < 0.2
+    assert mauve(alike, real, featurizer, 64, 0, CPU) == near
