@@ -21,7 +21,8 @@ from lkf_plugin.run.settings import write_atomically
 
 STEPS_J = (1, 2, 4, 8, 16, 32)
 CLAUSES = 4
-LATENT = "experiment=demo"
+# validation falls on the last step, so that the best checkpoint may be the finished one
+LATENT = ("experiment=demo", "trainer.max_steps=900", "trainer.val_check_interval=450")
 PLAIN = "experiment=agreetext_baseline"
 ROWS: dict[str, Row] = {
     "ar": Row((PLAIN, "baseline=ar", "trainer.max_steps=600"), (OWN,)),
@@ -36,9 +37,9 @@ ROWS: dict[str, Row] = {
             "baseline.curriculum.gamma_max=null",
         )
     ),
-    "lkf-M1": Row((LATENT, "model.num_components=1", "trainer.max_steps=900"), (OWN,)),
-    "lkf-M4": Row((LATENT, "model.num_components=4", "trainer.max_steps=900")),
-    "lkf-M8": Row((LATENT, "model.num_components=8", "trainer.max_steps=900")),
+    "lkf-M1": Row((*LATENT, "model.num_components=1"), (OWN,)),
+    "lkf-M4": Row((*LATENT, "model.num_components=4")),
+    "lkf-M8": Row((*LATENT, "model.num_components=8")),
 }
 
 
