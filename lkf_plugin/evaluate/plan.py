@@ -121,7 +121,8 @@ def _policynfe(grid: Sequence[int], last: int) -> list[Job]:
 
 
 def _probedepth(grid: Sequence[int], last: int) -> list[Job]:
-    return [_policy(M, last, "probe", probe_step=j) for M in MIXTURES for j in PROBE_J[1:]]
+    depths = [j for j in PROBE_J[1:] if j <= last]
+    return [_policy(M, last, "probe", probe_step=j) for M in MIXTURES for j in depths]
 
 
 def _percomp(grid: Sequence[int], last: int) -> list[Job]:

@@ -61,3 +61,10 @@ def test_mistakes_are_named(tiny_mixture: LoadedRun) -> None:
         policy_settings("commit", selector="nelbo")
     with pytest.raises(UserError, match="policy=mdlm has no cells"):
         decode_cell(tiny_mixture, {"policy": "mdlm"}, 4, 2, seed=0)
+
+
+def test_no_policy_waits_longer_than_it_runs() -> None:
+    for job in jobs_of(TABLES, (4, 16)):
+        settings = job.settings() if job.policy in ("deferred", "probe") else {}
+        waits = settings.get("probe_step" if job.policy == "probe" else "switch_step", 0)
+        assert waits <= (job.steps or 0)
