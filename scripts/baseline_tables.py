@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lkf_plugin.compare.page import tables
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_blocks import fill
+from lkf_plugin.report.page_blocks import fill_file
 
 
 def main() -> None:
@@ -28,15 +28,10 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/baselines.md"))
     args = parser.parse_args()
     try:
-        if not args.page.is_file():
-            raise UserError(f"{args.page} is no file: give the page that has the markers.")
-        before = args.page.read_text(encoding="utf-8")
-        after = fill(before, tables(args.records))
+        print(f"{args.page}: {fill_file(args.page, tables(args.records))}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    args.page.write_text(after, encoding="utf-8")
-    print(f"{args.page}: {'filled' if after != before else 'unchanged'}")
 
 
 if __name__ == "__main__":

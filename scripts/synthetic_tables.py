@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_blocks import fill
+from lkf_plugin.report.page_blocks import fill_file
 from lkf_plugin.report.synthetic_runs import read_records
 from lkf_plugin.report.synthetic_tables import tables
 
@@ -28,17 +28,12 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/synthetic.md"))
     args = parser.parse_args()
     try:
-        if not args.page.is_file():
-            raise UserError(f"{args.page} is no file: give the page that has the markers.")
         records = read_records(args.records)
-        before = args.page.read_text(encoding="utf-8")
-        after = fill(before, tables(records))
+        done = fill_file(args.page, tables(records))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    args.page.write_text(after, encoding="utf-8")
-    count = sum(map(len, records.values()))
-    print(f"{args.page}: {'filled' if after != before else 'unchanged'}, {count} records")
+    print(f"{args.page}: {done}, {sum(map(len, records.values()))} records")
 
 
 if __name__ == "__main__":

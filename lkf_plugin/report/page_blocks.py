@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from lkf_plugin.errors import UserError
 
@@ -55,6 +56,20 @@ def fill(page: str, blocks: Mapping[str, str]) -> str:
             "their own where the table is to stand."
         )
     return "".join([*pieces, page[copied:]])
+
+
+def fill_file(page: Path, blocks: Mapping[str, str]) -> str:
+    """Fills a page in place; returns ``filled``, or ``unchanged`` where it showed them already.
+
+    Raises:
+        UserError: no such file, or what ``fill`` raises; the file is then as it was.
+    """
+    if not page.is_file():
+        raise UserError(f"{page} is no file: give the page that has the markers.")
+    before = page.read_text(encoding="utf-8")
+    after = fill(before, blocks)
+    page.write_text(after, encoding="utf-8")
+    return "unchanged" if after == before else "filled"
 
 
 def _unclosed(name: str) -> str:
