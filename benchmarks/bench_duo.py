@@ -9,6 +9,7 @@ Options: --rounds N, --batch B.
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +19,12 @@ from harness import (
     Words,
     config_for,
     fresh_peak,
-    heading,
     interleaved,
     peak_mb,
     ratio,
     roughen,
-    table,
 )
+from sheet import Sheet
 
 from lkf_plugin.run.common import build_module
 
@@ -68,19 +68,25 @@ def main() -> None:
             run()
         print(peak_mb())
         return
-    heading("DUO's curriculum")
     above = {}
     for name in VARIANTS:  # before this process grows: a child's peak begins with its parent's
         batch = ("--batch", str(shape.batch))
         first, second = (fresh_peak(__file__, name, run, *batch) for run in ("0", "1"))
         above[name] = second - first
     times = interleaved({name: step_of(name, shape) for name in VARIANTS}, options.rounds)
+    facts = {"shape": shape, "rounds": options.rounds, "temperature": "that of the first step"}
+    sheet = Sheet("duo", "DUO's curriculum", **facts)
+    sheet.seconds("duo", times)
     plain = times["DUO, plain (after the curriculum)"].cpu
-    rows = []
-    for name, found in times.items():
-        rows.append([name, f"{min(found.cpu):.2f}", ratio(found.cpu, plain), f"{above[name]:.0f}"])
-    print(f"B = {shape.batch}, L = {shape.length}, V = {shape.vocab}, D = {shape.d}\n")
-    table(["step", "CPU s", "to plain DUO", "peak MB above model"], rows)
+    sheet.table(
+        "duo",
+        "A training step of DUO",
+        ["step", "CPU-s", "time / plain DUO", "peak MB above model and batch"],
+        [
+            [name, f"{statistics.median(t.cpu):.2f}", ratio(t.cpu, plain), f"{above[name]:.0f}"]
+            for name, t in times.items()
+        ],
+    )
 
 
 if __name__ == "__main__":

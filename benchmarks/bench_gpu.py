@@ -19,7 +19,9 @@ from typing import Any
 
 import torch
 from bench_sampling import chain_flops, mdlm_flops, module_for
-from bench_training import (
+from harness import Shape, note
+from sheet import Sheet
+from variants import (
     MASK_RATE,
     MDLM,
     VARIANTS,
@@ -27,8 +29,8 @@ from bench_training import (
     batch_for,
     counted,
     gamma_entropy,
+    pairs_kept,
 )
-from harness import Shape, heading, note, table
 
 PAPER = Shape(d=768, blocks=12, heads=12, latent=4, length=128, vocab=30_522, batch=128)
 TINY = Shape(d=64, blocks=3, heads=2, latent=1, length=32, vocab=512, batch=4)
@@ -85,17 +87,16 @@ class Device:
             torch.cuda.reset_peak_memory_stats()
 
 
-def logits_computed(variant: Variant, shape: Shape, entropy: float) -> float:
-    """Rows times V of the head products' outputs, of one step."""
+def logits_computed(variant: Variant, shape: Shape, kept: float) -> float:
+    """Rows times V of the head products' outputs of a step; ``kept`` as in ``pairs_kept``."""
     tokens = shape.batch * shape.length
     if variant.M == 0 or "loss.token_head=mdlm" in variant.overrides:
         return max(variant.M, 1) * tokens * shape.vocab
-    scored = variant.M if "loss.backward=dense" in variant.overrides else 2 * variant.M
-    return min(scored, variant.M + 2 + entropy) * MASK_RATE * tokens * shape.vocab
+    rebuilt = 0.0 if "loss.token_head=full" in variant.overrides else kept
+    return (variant.M + rebuilt) * MASK_RATE * tokens * shape.vocab
 
 
-def training(device: Device, shape: Shape, rates: tuple[float, float], repeats: int) -> None:
-    gemm, _ = rates
+def training(sheet: Sheet, device: Device, shape: Shape, gemm: float, repeats: int) -> None:
     start, rows, mdlm = time.perf_counter(), [], 0.0
     for name, variant in VARIANTS.items():
         if time.perf_counter() - start > SECONDS * 0.6:
@@ -121,8 +122,9 @@ def training(device: Device, shape: Shape, rates: tuple[float, float], repeats: 
         entropy = gamma_entropy(module)
         middle = seconds[len(seconds) // 2] / sizes.batch
         mdlm = middle if name == MDLM else mdlm
-        work = counted(variant, sizes, float(entropy or 0))
-        traffic = 5 * 4 * logits_computed(variant, sizes, float(entropy or 0))
+        kept = pairs_kept(variant, step)
+        work = counted(variant, sizes, kept)
+        traffic = 5 * 4 * logits_computed(variant, sizes, kept)
         rows.append([
             name, str(sizes.batch), entropy, f"{middle * 1e3:.2f}",
             f"{seconds[0] / sizes.batch * 1e3:.2f} to {seconds[-1] / sizes.batch * 1e3:.2f}",
@@ -132,15 +134,16 @@ def training(device: Device, shape: Shape, rates: tuple[float, float], repeats: 
         ])
         note(f"{name}: {middle * 1e3:.2f} ms a sequence")
         del module, step
-    table(
+    sheet.table(
+        "step",
+        "A training step",
         ["variant", "B", "H(gamma)", "ms a sequence", "min to max", "over MDLM", "peak GB", "MFU",
          "logit GB/s"],
         rows,
     )
 
 
-def sampling(device: Device, shape: Shape, rates: tuple[float, float], steps: int) -> None:
-    gemm, _ = rates
+def sampling(sheet: Sheet, device: Device, shape: Shape, gemm: float, steps: int) -> None:
     kinds = {
         "MDLM": (0, ""),
         "single chain, M=1": (1, "commit"),
@@ -168,7 +171,8 @@ def sampling(device: Device, shape: Shape, rates: tuple[float, float], steps: in
             name, str(steps), f"{1 / middle:.1f}", f"{asked / middle:.0f}", f"{mdlm / middle:.2f}",
             f"{work / middle / gemm:.2f}",
         ])
-    table(["variant", "J", "samples / s", "calls / s", "faster than MDLM", "MFU"], rows)
+    columns = ["variant", "J", "samples / s", "calls / s", "faster than MDLM", "MFU"]
+    sheet.table("sampling", "Sampling", columns, rows)
 
 
 def main() -> int:
@@ -183,12 +187,15 @@ def main() -> int:
     shape = TINY if options.tiny else PAPER
     if options.batch:
         shape = shape._replace(batch=options.batch)
-    heading("GPU" if not options.tiny else "GPU script, tried on the CPU")
-    rates = (device.gemm_rate(), device.bandwidth())
-    tera, giga = rates[0] / 1e12, rates[1] / 1e9
-    print(f"\nShape: {shape}. Product {tera:.2f} TFLOP/s, copy {giga:.0f} GB/s")
-    training(device, shape, rates, repeats=2 if options.tiny else 8)
-    sampling(device, shape._replace(batch=min(64, shape.batch)), rates, 4 if options.tiny else 32)
+    gemm = device.gemm_rate()
+    tera, giga = gemm / 1e12, device.bandwidth() / 1e9
+    name, title = ("gpu_tiny", "GPU script, tried on the CPU") if options.tiny else ("gpu", "GPU")
+    measured = f"square product {tera:.2f} TFLOP/s, copy {giga:.0f} GB/s"
+    precision = "float32" if options.tiny else "bf16 autocast"
+    sheet = Sheet(name, title, shape=shape, precision=precision, measured=measured)
+    training(sheet, device, shape, gemm, repeats=2 if options.tiny else 8)
+    shape = shape._replace(batch=min(64, shape.batch))
+    sampling(sheet, device, shape, gemm, steps=4 if options.tiny else 32)
     return 0
 
 

@@ -6,11 +6,12 @@ import random
 import sys
 import time
 
+from sheet import Sheet
+
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.judge import Judge
-from lkf_plugin.evaluate.provenance import machine
 
-TEXTS = 16
+TEXTS, LENGTH, SHOWN = 16, 128, 512
 WORDS = (
     "the people of this country have a right to expect that the law will be kept and that those "
     "who make it will answer for what they do with the money and the trust given to them"
@@ -18,11 +19,10 @@ WORDS = (
 
 
 def main() -> int:
-    print(machine())
+    facts = {"texts": f"{TEXTS} of {LENGTH} judge tokens", "extrapolated to": SHOWN}
+    sheet, rows = Sheet("judge", "Offline judge (smollm2)", **facts), []
     generator = random.Random(0)
     texts = [" ".join(generator.choices(WORDS, k=130)) for _ in range(TEXTS)]
-    print("| precision | load, s | CPU-s for 512 x 128 tokens (from 16) | gen-PPL |")
-    print("|---|---|---|---|")
     for dtype in ("float32", "bfloat16"):
         start = time.perf_counter()
         try:
@@ -31,11 +31,13 @@ def main() -> int:
             print(error, file=sys.stderr)
             return 2
         loaded = time.perf_counter() - start
-        judge.score(texts[:1], max_length=128, progress=False)
+        judge.score(texts[:1], max_length=LENGTH, progress=False)
         start = time.process_time()
-        score = judge.score(texts, max_length=128, progress=False)
-        spent = (time.process_time() - start) * 512 / TEXTS
-        print(f"| {dtype} | {loaded:.1f} | {spent:.0f} | {score.ppl:.2f} |")
+        score = judge.score(texts, max_length=LENGTH, progress=False)
+        spent = (time.process_time() - start) * SHOWN / TEXTS
+        rows.append([dtype, f"{loaded:.1f}", f"{spent:.0f}", f"{score.ppl:.2f}"])
+    columns = ["precision", "load, s", f"CPU-s for {SHOWN} texts", "perplexity of the texts"]
+    sheet.table("judge", "Scoring texts, by precision of the judge", columns, rows)
     return 0
 
 

@@ -9,26 +9,31 @@ Options: --rounds N, --steps J ...
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from harness import (
+    TARGET_CAPTION,
+    TARGET_COLUMNS,
     Shape,
     Words,
     config_for,
     gemm_rate,
     has_upstream,
     head_flops,
-    heading,
     interleaved,
     layer_flops,
+    median_ratio,
     ratio,
     roughen,
-    table,
+    spelled,
+    target,
     upstream_class,
 )
+from sheet import Sheet
 
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.lightning import bind
@@ -76,14 +81,12 @@ def chain_flops(shape: Shape, calls: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--steps", type=int, nargs="*", default=[1, 4, 16, 32, 128])
+    parser.add_argument("--steps", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 128])
     options = parser.parse_args()
     shape = Shape(batch=2)
-    heading("Sampling")
     rates = gemm_rate(shape)
-    print(f"\nShape: {shape}. Matrix products, GFLOP/s: " + ", ".join(
-        f"{name} {rate:.0f}" for name, rate in rates.items()
-    ))
+    facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": options.rounds}
+    sheet = Sheet("sampling", "Sampling", shape=shape, draws="float64", **facts)
     modules = {"MDLM": module_for(shape, 0, "")}
     if has_upstream():
         modules["MDLM, upstream"] = module_for(shape, 0, "", upstream=True)
@@ -114,14 +117,18 @@ def main() -> int:
 
         return counted
 
-    times = interleaved({n: counting(n, run) for n, run in variants.items()}, options.rounds)
+    warmed = [name for name in variants if name.endswith(f", J={min(options.steps)}")]
+    times = interleaved(
+        {name: counting(name, run) for name, run in variants.items()}, options.rounds, warmed
+    )
+    sheet.seconds("sampling", times)
     rate = max(rates.values())
     rows = []
     for name in variants:
         kind, steps_text = name.rsplit(", J=", 1)
         steps, cpu = int(steps_text), times[name].cpu
-        middle = sorted(cpu)[len(cpu) // 2]
-        wall = sorted(times[name].wall)[len(cpu) // 2]
+        middle = statistics.median(cpu)
+        wall = statistics.median(times[name].wall)
         if kind.startswith("MDLM"):
             work, asked = mdlm_flops(shape, steps), ""
         else:
@@ -134,11 +141,30 @@ def main() -> int:
             ratio(cpu, times[f"single chain, M=8, J={steps}"].cpu),
             f"{middle / limit:.1f}" if kind not in best else "",
         ])
-    table(
+    sheet.table(
+        "sampling",
+        "Sampling, all variants in one run",
         ["variant", "J", "CPU-s a batch", "samples / s", "calls a sample", "calls / s",
          "faster than MDLM", "in single chains (M=8)", "time / limit"],
         rows,
+        "Ratios are medians over the rounds with their extremes, of CPU seconds. MDLM is its "
+        "cached sampler (ddpm_cache). The limit counts the trunk and the branch in every call and "
+        "the head once a token, over the best measured product.",
     )
+    if MAIN_STEPS in options.steps:
+        at = f", J={MAIN_STEPS}"
+
+        def over(a: str, b: str) -> float:
+            return median_ratio(times[a + at].cpu, times[b + at].cpu)
+
+        asked_for = [
+            target(f"single chain, M={M}{at} / MDLM's sampler, time", 1 / 5,
+                   over(f"single chain, M={M}", "MDLM"))
+            for M in (1, 8)
+        ]
+        halving = over("best of 8, halving", "single chain, M=8")
+        asked_for.append(target(f"best of 8 by halving{at}, in single chains", 3.5, halving))
+        sheet.table("targets", TARGET_CAPTION, TARGET_COLUMNS, asked_for)
     return 0
 
 

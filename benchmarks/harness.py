@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.cli import config_folder
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.evaluate.provenance import code_version, machine
 
 MASK_INDEX = 103  # of the BERT vocabulary
 
@@ -107,14 +106,23 @@ class Times(NamedTuple):
     cpu: list[float]
 
 
-def interleaved(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Times]:
+def interleaved(
+    variants: Mapping[str, Callable[[], Any]], rounds: int, warmed: Container[str] | None = None
+) -> dict[str, Times]:
     """Every variant once a round, after one round that is not counted.
 
     Neighbours on the machine then disturb all variants alike.
+
+    Args:
+        variants: what to time, by name.
+        rounds: that are counted.
+        warmed: names that the uncounted round runs; all if none are given.
     """
     times = {name: Times([], []) for name in variants}
     for number in range(rounds + 1):
         for name, run in variants.items():
+            if not number and warmed is not None and name not in warmed:
+                continue
             torch.manual_seed(number)
             gc.collect()
             wall, cpu = time.perf_counter(), time.process_time()
@@ -136,6 +144,15 @@ def ratio(a: list[float], b: list[float]) -> str:
 def median_ratio(a: list[float], b: list[float]) -> float:
     """Median of the rounds' ratios a / b."""
     return statistics.median(x / y for x, y in zip(a, b, strict=True))
+
+
+def target(label: str, at_most: float, found: float) -> list[str]:
+    """A row of a table of targets."""
+    return [label, f"{at_most:.2f}", f"{found:.2f}", "met" if found <= at_most else "**not met**"]
+
+
+TARGET_COLUMNS = ["target", "at most", "found", ""]
+TARGET_CAPTION = "Targets: ratios of the medians over rounds, each within one run"
 
 
 def note(text: str) -> None:
@@ -171,6 +188,11 @@ def gemm_rate(shape: Shape) -> dict[str, float]:
     return found
 
 
+def spelled(rates: Mapping[str, float]) -> str:
+    """Measured rates in one phrase."""
+    return ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+
+
 def layer_flops(shape: Shape) -> float:
     """One block on one token, forward: 12 D^2 multiply-adds and attention over L."""
     return 24 * shape.d**2 + 4 * shape.length * shape.d
@@ -203,24 +225,3 @@ def fresh_peak(script: str, *arguments: str) -> float:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
     return float(done.stdout.split()[-1])
-
-
-# --- the printed page ----------------------------------------------------------------------------
-
-
-def heading(title: str) -> None:
-    """Title, machine and code version."""
-    known = machine()
-    print(f"# {title}\n")
-    print(
-        f"{known['cpu']}, {known['cores']} cores, {known['threads']} threads, GPU {known['gpu']}; "
-        f"torch {torch.__version__}; code {code_version()}; {time.strftime('%Y-%m-%d')}"
-    )
-
-
-def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Markdown."""
-    print("\n| " + " | ".join(columns) + " |")
-    print("|" + "---|" * len(columns))
-    for row in rows:
-        print("| " + " | ".join(row) + " |", flush=True)

@@ -1,0 +1,70 @@
+"""Fills the tables of docs/performance.md from kept records of `make bench`.
+
+    python benchmarks/page.py
+    python benchmarks/page.py --records docs/records/performance --page docs/performance.md
+
+The scripts write outputs/bench/NAME.json: copy the ones to show to the records' folder. A record
+NAME.json fills the block <!-- table: NAME -->; the targets of all of them fill
+<!-- table: targets -->.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from sheet import dependencies, markdown
+
+from lkf_plugin.errors import UserError
+from lkf_plugin.report.page_blocks import fill_file
+
+TARGETS = "targets"
+
+
+def blocks(records: Path) -> dict[str, str]:
+    """Name of a block -> its content.
+
+    Raises:
+        UserError: no record is there, or a file is none.
+    """
+    paths = sorted(records.glob("*.json"))
+    if not paths:
+        raise UserError(f"{records} holds no record: copy outputs/bench/*.json of `make bench`.")
+    found: dict[str, str] = {}
+    targets: list[dict[str, Any]] = []
+    for path in paths:
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            tables = {one["name"]: one for one in record["tables"]}
+            asked = tables.pop(TARGETS, None)
+            parts = [dependencies(record), *(markdown(one) for one in tables.values())]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is no record of a benchmark ({error!r}): remove it.") from None
+        found[path.stem] = "\n\n".join(parts)
+        targets += [asked] if asked else []
+    if targets:
+        rows = [row for one in targets for row in one["rows"]]
+        found[TARGETS] = markdown({**targets[0], "rows": rows})
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--records", type=Path, default=Path("docs/records/performance"))
+    parser.add_argument("--page", type=Path, default=Path("docs/performance.md"))
+    args = parser.parse_args()
+    try:
+        print(f"{args.page}: {fill_file(args.page, blocks(args.records))}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What the training benchmarks time: networks, objectives, and the arithmetic they cannot avoid."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from harness import (
+    MASK_INDEX,
+    Shape,
+    Words,
+    config_for,
+    head_flops,
+    layer_flops,
+    roughen,
+    upstream_class,
+)
+
+from lkf_plugin.host.builtin import Diffusion
+from lkf_plugin.lightning import bind
+from lkf_plugin.objective import two_phase
+
+FLAT, PEAKED = 0.1, 30.0  # scales of the latent embedding
+MDLM = "MDLM"
+MASK_RATE = 0.5
+
+
+@dataclass
+class Variant:
+    """One row of the table."""
+
+    M: int
+    overrides: list[str] = field(default_factory=list)
+    latent_scale: float = FLAT
+    upstream: bool = False
+
+    def module(self, shape: Shape) -> Any:
+        """A Diffusion module ready to train."""
+        if self.M == 0:
+            config = config_for(shape, ["model=small", "loss=mdlm"])
+            cls: Any = Diffusion
+            if self.upstream:
+                cls, config = upstream_class(config)
+        else:
+            chosen = ["model=lkf", "loss=mixture", f"model.num_components={self.M}"]
+            latent = f"model.latent_blocks={shape.latent}"
+            config = config_for(shape, [*chosen, latent, *self.overrides])
+            cls = bind(Diffusion)
+        torch.manual_seed(0)
+        module = cls(config, Words(shape.vocab))
+        roughen(module, self.latent_scale)
+        module.train()
+        return module
+
+
+def lkf(M: int, backward: str = "dense", head: str = "chunked", peaked: bool = False, **more: Any):
+    overrides = [f"loss.backward={backward}", f"loss.token_head={head}"]
+    overrides += [f"loss.{key}={value}" for key, value in more.items()]
+    return Variant(M, overrides, PEAKED if peaked else FLAT)
+
+
+VARIANTS: dict[str, Variant] = {
+    MDLM: Variant(0),
+    "M=1, MDLM's order": lkf(1, head="mdlm"),
+    "M=1, gathered": lkf(1, head="full"),
+    "M=1": lkf(1),
+    "M=4 naive": lkf(4, head="mdlm"),
+    "M=4 dense": lkf(4),
+    "M=4 drawn S=2": lkf(4, "drawn"),
+    "M=8 naive": lkf(8, head="mdlm"),
+    "M=8 dense, gathered": lkf(8, head="full"),
+    "M=8 dense, chunked": lkf(8),
+    "M=8 two-phase 0, flat": lkf(8, "two_phase"),
+    "M=8 two-phase 1e-3, flat": lkf(8, "two_phase", threshold=1e-3),
+    "M=8 drawn S=1, flat": lkf(8, "drawn", drawn=1),
+    "M=8 drawn S=2, flat": lkf(8, "drawn"),
+    "M=8 dense, peaked": lkf(8, peaked=True),
+    "M=8 two-phase 0, peaked": lkf(8, "two_phase", peaked=True),
+    "M=8 two-phase 1e-3, peaked": lkf(8, "two_phase", peaked=True, threshold=1e-3),
+    "M=8 drawn S=2, peaked": lkf(8, "drawn", peaked=True),
+    "M=8 keep > 0.5, draw 1, peaked": lkf(8, "drawn", peaked=True, drawn=1, keep_above=0.5),
+}
+
+
+def batch_for(shape: Shape) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    x0 = torch.randint(MASK_INDEX + 1, shape.vocab, (shape.batch, shape.length))
+    return x0, torch.ones(shape.batch, shape.length)
+
+
+def step(module: Any, shape: Shape) -> Callable[[], None]:
+    """One micro-batch: loss and gradient."""
+    x0, attention = batch_for(shape)
+
+    def run() -> None:
+        module._loss(x0, attention).loss.backward()
+        module.zero_grad(set_to_none=True)
+
+    return run
+
+
+def gamma_entropy(module: Any) -> str:
+    found = module._extras.get("gamma_entropy") if hasattr(module, "_extras") else None
+    return "" if found is None else f"{found.item():.2f}"
+
+
+@contextlib.contextmanager
+def pairs_counted() -> Iterator[list[float]]:
+    """Collects, for each step made inside, the components a sequence with a backward pass."""
+    found: list[float] = []
+    original = two_phase.pair_coefficients
+
+    def counting(gamma_BM: torch.Tensor, plan: two_phase.BackwardPlan) -> torch.Tensor:
+        coefficient_BM = original(gamma_BM, plan)
+        found.append((coefficient_BM > 0).sum(-1).float().mean().item())
+        return coefficient_BM
+
+    two_phase.pair_coefficients = counting
+    try:
+        yield found
+    finally:
+        two_phase.pair_coefficients = original
+
+
+def pairs_kept(variant: Variant, run: Callable[[], Any]) -> float:
+    """Components a sequence with a backward pass, measured in one step (M of a dense one)."""
+    with pairs_counted() as found:
+        run()
+    return found[0] if found else variant.M
+
+
+def counted(variant: Variant, shape: Shape, kept: float) -> float:
+    """Operations of a step that no implementation of this variant can leave out.
+
+    Args:
+        kept: components a sequence with a backward pass (``pairs_kept``).
+    """
+    tokens = shape.batch * shape.length
+    layer, head = layer_flops(shape), head_flops(shape)
+    if variant.M == 0:
+        return tokens * 3 * (shape.blocks * layer + head)
+    trunk = 3 * (shape.blocks - shape.latent) * layer
+    if variant.M == 1:
+        return tokens * (trunk + 3 * shape.latent * layer + 3 * MASK_RATE * head)
+    latent, masked = shape.latent * layer, MASK_RATE * head
+    scored = 0.0 if "loss.backward=dense" in variant.overrides else variant.M
+    return tokens * (trunk + scored * (latent + masked) + kept * 3 * (latent + masked))
