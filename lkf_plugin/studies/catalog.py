@@ -55,7 +55,7 @@ class Budget:
     Attributes:
         seeds: 0, 1, ..., this many.
         steps: of every run, or None for each study's own.
-        short: half the steps, fewer cells.
+        short: three quarters of the steps, fewer cells.
     """
 
     seeds: int = 3
@@ -65,7 +65,7 @@ class Budget:
     def steps_for(self, corpus: str, components: int) -> int:
         """Training steps of one run."""
         own = STEPS[corpus][components]
-        return self.steps or (own // 2 if self.short else own)
+        return self.steps or (own * 3 // 4 if self.short else own)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _learned_too(budget: Budget) -> Iterator[Cell]:
 
 
 def _ablations(budget: Budget) -> Iterator[Cell]:
-    steps = budget.steps or (ABLATION_STEPS // 2 if budget.short else ABLATION_STEPS)
+    steps = budget.steps or (ABLATION_STEPS * 3 // 4 if budget.short else ABLATION_STEPS)
     for seed in range(min(budget.seeds, 2)):
         for label, changes in ABLATIONS.items():
             recipe = replace(Recipe(steps=steps, seed=seed), **changes)
