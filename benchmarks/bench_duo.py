@@ -14,17 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from harness import (
-    Shape,
-    Words,
-    config_for,
-    fresh_peak,
-    interleaved,
-    peak_mb,
-    ratio,
-    roughen,
-)
+from harness import Shape, Words, config_for, roughen
 from sheet import Sheet
+from timing import interleaved, ratio
+from worker import SERVE, serve, workers
 
 from lkf_plugin.run.common import build_module
 
@@ -55,25 +48,20 @@ def step_of(name: str, shape: Shape) -> Callable[[], Any]:
 
 
 def main() -> None:
-    """The table, or with --peak the memory of one variant."""
+    """The table, or with --serve one variant's process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--peak", nargs=2, metavar=("VARIANT", "RUN"))
+    parser.add_argument(SERVE, dest="serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    shape = SHAPE._replace(batch=options.batch)
-    if options.peak:
-        run = step_of(options.peak[0], shape)
-        if options.peak[1] == "1":
-            run()
-        print(peak_mb())
+    if options.serve:
+        name, batch = options.serve.rsplit("|", 1)
+        serve(step_of(name, SHAPE._replace(batch=int(batch))))
         return
-    above = {}
-    for name in VARIANTS:  # before this process grows: a child's peak begins with its parent's
-        batch = ("--batch", str(shape.batch))
-        first, second = (fresh_peak(__file__, name, run, *batch) for run in ("0", "1"))
-        above[name] = second - first
-    times = interleaved({name: step_of(name, shape) for name in VARIANTS}, options.rounds)
+    shape = SHAPE._replace(batch=options.batch)
+    with workers(__file__, {name: f"{name}|{shape.batch}" for name in VARIANTS}) as running:
+        times = interleaved(running, options.rounds)
+        above = {name: worker.facts()["peak_mb"] for name, worker in running.items()}
     facts = {"shape": shape, "rounds": options.rounds, "temperature": "that of the first step"}
     sheet = Sheet("duo", "DUO's curriculum", **facts)
     sheet.seconds("duo", times)

@@ -19,8 +19,9 @@ from typing import Any
 
 import torch
 from bench_sampling import chain_flops, mdlm_flops, module_for
-from harness import Shape, note
+from harness import Shape
 from sheet import Sheet
+from timing import note
 from variants import (
     MASK_RATE,
     MDLM,

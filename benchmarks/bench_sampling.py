@@ -16,24 +16,19 @@ from typing import Any
 
 import torch
 from harness import (
-    TARGET_CAPTION,
-    TARGET_COLUMNS,
     Shape,
     Words,
     config_for,
     gemm_rate,
     has_upstream,
     head_flops,
-    interleaved,
     layer_flops,
-    median_ratio,
-    ratio,
     roughen,
     spelled,
-    target,
     upstream_class,
 )
-from sheet import Sheet
+from sheet import TARGET_CAPTION, TARGET_COLUMNS, Sheet, target
+from timing import interleaved, median_ratio, ratio, timed
 
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.lightning import bind
@@ -119,7 +114,9 @@ def main() -> int:
 
     warmed = [name for name in variants if name.endswith(f", J={min(options.steps)}")]
     times = interleaved(
-        {name: counting(name, run) for name, run in variants.items()}, options.rounds, warmed
+        {name: timed(counting(name, run)) for name, run in variants.items()},
+        options.rounds,
+        warmed,
     )
     sheet.seconds("sampling", times)
     rate = max(rates.values())

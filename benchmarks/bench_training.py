@@ -1,7 +1,8 @@
 """A training step (loss and gradient, no optimizer) of MDLM and of every LKF variant.
 
-One table from one run: interleaved rounds, ratios with spread, peak memory of a fresh process
-above one that only builds the model and the batch, and the distance to the counted arithmetic.
+Each variant has a process of its own. One table from one run: interleaved rounds, ratios with
+spread, the peak memory of a first step above that of the model and the batch, and the distance to
+the counted arithmetic.
 
 MDLM's own code is a row of its own where a checkout is (external/mdlm or $MDLM_HOME).
 
@@ -12,28 +13,17 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import torch
-from harness import (
-    TARGET_CAPTION,
-    TARGET_COLUMNS,
-    Shape,
-    Times,
-    fresh_peak,
-    gemm_rate,
-    has_upstream,
-    interleaved,
-    median_ratio,
-    note,
-    peak_mb,
-    ratio,
-    spelled,
-    target,
-)
-from sheet import Sheet
+from harness import Shape, gemm_rate, has_upstream, spelled
+from sheet import TARGET_CAPTION, TARGET_COLUMNS, Sheet, target
+from timing import Times, interleaved, median_ratio, ratio
 from variants import (
     MASK_RATE,
     MDLM,
@@ -45,47 +35,68 @@ from variants import (
     pairs_kept,
     step,
 )
+from worker import SERVE, serve, workers
 
 FLAT, EXACT, TWO_PHASE = "M=8 drawn S=2, flat", "M=8 dense, chunked", "M=8 two-phase 0, flat"
 NAIVE, ORDER = "M=8 naive", "M=1, MDLM's order"
-GROWN = "two-phase 1e-3, peaked"
+DENSE, GROWN = "dense, flat", "two-phase 1e-3, peaked"
 
 
-def peaks_of(variants: dict[str, Variant]) -> dict[str, float]:
-    """MB that a step needs above the model and the batch, each in a process of its own."""
-    idle: dict[tuple[bool, bool], float] = {}
-    found = {}
-    for name, variant in variants.items():
-        network = (variant.M > 0, variant.upstream)
-        if network not in idle:
-            idle[network] = fresh_peak(__file__, name, "--only-build")
-        found[name] = fresh_peak(__file__, name) - idle[network]
-        note(f"peak of {name}: {found[name]:.0f} MB")
-    return found
+class Found(NamedTuple):
+    """What the processes of some variants measured.
+
+    Attributes:
+        times: seconds of the counted rounds.
+        facts: ``peak_mb``, ``gamma_entropy`` (nats, as text) and ``kept`` (pairs a sequence).
+    """
+
+    times: dict[str, Times]
+    facts: dict[str, dict[str, Any]]
+
+
+def measure(cases: dict[str, tuple[Variant, Shape]], rounds: int) -> Found:
+    """Each variant in a process of its own, one after the other in every round."""
+    arguments = {
+        name: json.dumps({"variant": asdict(variant), "shape": shape._asdict()})
+        for name, (variant, shape) in cases.items()
+    }
+    with workers(__file__, arguments) as running:
+        times = interleaved(running, rounds)
+        return Found(times, {name: worker.facts() for name, worker in running.items()})
+
+
+def be_worker(argument: str) -> None:
+    """One variant's process."""
+    case = json.loads(argument)
+    variant, shape = Variant(**case["variant"]), Shape(**case["shape"])
+    module = variant.module(shape)
+    run = step(module, shape)
+    serve(
+        run,
+        lambda: {"gamma_entropy": gamma_entropy(module), "kept": pairs_kept(variant, run)},
+    )
 
 
 def main_table(
-    sheet: Sheet, variants: dict[str, Variant], peaks: dict[str, float], shape: Shape,
-    rate: float, rounds: int,
-) -> dict[str, Times]:
+    sheet: Sheet, variants: dict[str, Variant], shape: Shape, rate: float, rounds: int
+) -> Found:
     """All variants side by side."""
-    modules = {name: v.module(shape) for name, v in variants.items()}
-    steps = {name: step(m, shape) for name, m in modules.items()}
-    times = interleaved(steps, rounds)
+    found = measure({name: (variant, shape) for name, variant in variants.items()}, rounds)
+    times, facts = found
     rows = []
     for name, variant in variants.items():
         cpu = times[name].cpu
-        work = counted(variant, shape, pairs_kept(variant, steps[name])) / 1e9
+        work = counted(variant, shape, facts[name]["kept"]) / 1e9
         middle = statistics.median(cpu)
         rows.append([
             name,
-            gamma_entropy(modules[name]),
+            facts[name]["gamma_entropy"],
             f"{middle:.2f}",
             f"{statistics.median(times[name].wall):.2f}",
             ratio(cpu, times[MDLM].cpu),
             ratio(cpu, times["M=1"].cpu),
-            f"{peaks[name]:.0f}",
-            f"{peaks[name] / peaks[MDLM]:.2f}",
+            f"{facts[name]['peak_mb']:.0f}",
+            f"{facts[name]['peak_mb'] / facts[MDLM]['peak_mb']:.2f}",
             f"{work:.0f}",
             f"{middle * rate / torch.get_num_threads() / work:.1f}",
         ])
@@ -101,24 +112,25 @@ def main_table(
         "best measured product.",
     )
     sheet.seconds("step", times)
-    return times
+    return found
 
 
 def growth_with_components(sheet: Sheet, rounds: int) -> list[str]:
     """How the cost grows with M; returns the row for the targets."""
     base, ms = Shape(), (1, 2, 4, 8, 16)
     kinds: dict[str, Callable[[int], Variant]] = {
-        "dense": lambda M: lkf(M, peaked=True),
+        DENSE: lkf,
+        "dense, peaked": lambda M: lkf(M, peaked=True),
         GROWN: lambda M: lkf(M, "two_phase", peaked=True, threshold=1e-3),
         "drawn S=2, flat": lambda M: lkf(M, "drawn"),
     }
-    modules = {
-        f"{kind} {M}": make(M).module(base)
-        for kind, make in kinds.items() for M in ms if M <= 8 or kind != "dense"
+    cases = {
+        f"{kind} {M}": (make(M), base)
+        for kind, make in kinds.items() for M in ms if M <= 8 or "dense" not in kind
     }
-    times = interleaved({n: step(m, base) for n, m in modules.items()}, rounds)
+    times, facts = measure(cases, rounds)
     sheet.seconds("growth with M", times)
-    reference = times["dense 1"].cpu
+    reference = times[f"{DENSE} 1"].cpu
     grown = {name: median_ratio(found.cpu, reference) for name, found in times.items()}
     rows = [
         [kind, *(f"{grown[f'{kind} {M}']:.2f}" if f"{kind} {M}" in grown else "" for M in ms)]
@@ -126,7 +138,7 @@ def growth_with_components(sheet: Sheet, rounds: int) -> list[str]:
     ]
     low, high = 2, 8
     added = {k: (grown[f"{k} {high}"] - grown[f"{k} {low}"]) / (high - low) for k in kinds}
-    entropy = gamma_entropy(modules[f"{GROWN} {high}"])
+    entropy = facts[f"{GROWN} {high}"]["gamma_entropy"]
     each = ", ".join(f"{kind} {cost:.2f}" for kind, cost in added.items())
     sheet.table(
         "growth with M",
@@ -134,10 +146,11 @@ def growth_with_components(sheet: Sheet, rounds: int) -> list[str]:
         ["", *(f"M={M}" for M in ms)],
         rows,
         f"A component more, between M = {low} and {high}, costs in M = 1 steps: {each}. The "
-        f"entropy of gamma at M = {high} in the two-phase row is {entropy} nats.",
+        f"entropy of gamma at M = {high} in the two-phase row is {entropy} nats. Where gamma is "
+        "peaked, the dense step too skips the rows of weight zero in the head's backward pass.",
     )
-    label = f"a component more against a dense one, {GROWN}, H(gamma) = {entropy} nats"
-    return target(label, 0.45, added[GROWN] / added["dense"])
+    label = f"a component more, {GROWN} (H(gamma) = {entropy} nats), against one of {DENSE}, time"
+    return target(label, 0.45, added[GROWN] / added[DENSE])
 
 
 def growth_with_sizes(sheet: Sheet, rounds: int) -> None:
@@ -149,11 +162,11 @@ def growth_with_sizes(sheet: Sheet, rounds: int) -> None:
         "V=2048": base._replace(vocab=2048), "V=8192": base._replace(vocab=8192),
         "B=2": base._replace(batch=2), "B=8": base._replace(batch=8),
     }
-    steps = {
-        f"{where} {name}": step(v.module(shape), shape)
-        for where, shape in shapes.items() for name, v in three.items()
+    cases = {
+        f"{where} {name}": (variant, shape)
+        for where, shape in shapes.items() for name, variant in three.items()
     }
-    times = interleaved(steps, rounds)
+    times, _ = measure(cases, rounds)
     sheet.seconds("growth with sizes", times)
     rows = []
     for where in shapes:
@@ -171,14 +184,15 @@ def growth_with_sizes(sheet: Sheet, rounds: int) -> None:
     )
 
 
-def targets(times: dict[str, Times], peaks: dict[str, float]) -> list[list[str]]:
+def targets(found: Found) -> list[list[str]]:
     """What was asked of a step, and what this run says."""
+    times, facts = found
 
     def time(a: str, b: str) -> float:
         return median_ratio(times[a].cpu, times[b].cpu)
 
     def peak(a: str, b: str) -> float:
-        return peaks[a] / peaks[b]
+        return facts[a]["peak_mb"] / facts[b]["peak_mb"]
 
     return [
         target("M=8 drawn S=2 / MDLM, time", 1.6, time(FLAT, MDLM)),
@@ -199,12 +213,14 @@ def targets(times: dict[str, Times], peaks: dict[str, float]) -> list[list[str]]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--peak", metavar="VARIANT")
-    parser.add_argument("--only-build", action="store_true")
     parser.add_argument("--only", help="names that contain this, beside MDLM and M=1")
+    parser.add_argument(SERVE, dest="serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        be_worker(options.serve)
+        return 0
     variants = copy.copy(VARIANTS)
     if has_upstream():
         variants["MDLM, upstream"] = Variant(0, upstream=True)
@@ -212,22 +228,15 @@ def main() -> int:
         variants = {
             n: v for n, v in variants.items() if n in (MDLM, "M=1") or options.only in n
         }
-    shape = Shape()
-    if options.peak:
-        run = step(variants[options.peak].module(shape), shape)
-        if not options.only_build:
-            run()
-        print(peak_mb())
-        return 0
-    peaks = peaks_of(variants)  # before this process grows: a child's peak begins with its parent's
-    rates = gemm_rate(shape)
-    facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": options.rounds}
+    shape, fewer = Shape(), max(1, options.rounds - 2)
+    rates, rounds = gemm_rate(shape), f"{options.rounds}, of growth {fewer}"
+    facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": rounds}
     sheet = Sheet("training", "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
-    times = main_table(sheet, variants, peaks, shape, max(rates.values()), options.rounds)
-    asked = [] if options.only else targets(times, peaks)
+    found = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
+    asked = [] if options.only else targets(found)
     if not options.quick:
-        asked.append(growth_with_components(sheet, max(1, options.rounds - 1)))
-        growth_with_sizes(sheet, max(1, options.rounds - 1))
+        asked.append(growth_with_components(sheet, fewer))
+        growth_with_sizes(sheet, fewer)
     if asked:
         sheet.table("targets", TARGET_CAPTION, TARGET_COLUMNS, asked)
     return 0

@@ -1,16 +1,10 @@
-"""What the timing scripts share: interleaved repetitions, spread, peak memory, arithmetic rate."""
+"""What the timing scripts share: sizes, configurations, and the rate of matrix products."""
 
 from __future__ import annotations
 
 import copy
-import gc
-import resource
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Container, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from lkf_plugin.cli import config_folder
 from lkf_plugin.config import register_resolvers
 
+SAMPLE_SECONDS = 0.2  # shorter, and the clock of several threads' CPU time is too coarse
 MASK_INDEX = 103  # of the BERT vocabulary
 
 
@@ -96,70 +91,6 @@ def roughen(module: Any, latent_scale: float, seed: int = 0) -> None:
             module.backbone.latent_emb.weight *= latent_scale
 
 
-# --- time ----------------------------------------------------------------------------------------
-
-
-class Times(NamedTuple):
-    """Seconds of the repetitions of one variant."""
-
-    wall: list[float]
-    cpu: list[float]
-
-
-def interleaved(
-    variants: Mapping[str, Callable[[], Any]], rounds: int, warmed: Container[str] | None = None
-) -> dict[str, Times]:
-    """Every variant once a round, after one round that is not counted.
-
-    Neighbours on the machine then disturb all variants alike.
-
-    Args:
-        variants: what to time, by name.
-        rounds: that are counted.
-        warmed: names that the uncounted round runs; all if none are given.
-    """
-    times = {name: Times([], []) for name in variants}
-    for number in range(rounds + 1):
-        for name, run in variants.items():
-            if not number and warmed is not None and name not in warmed:
-                continue
-            torch.manual_seed(number)
-            gc.collect()
-            wall, cpu = time.perf_counter(), time.process_time()
-            run()
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            if number:
-                times[name].wall.append(wall)
-                times[name].cpu.append(cpu)
-        note(f"round {number} of {rounds}")
-    return times
-
-
-def ratio(a: list[float], b: list[float]) -> str:
-    """Median of the rounds' ratios a / b, with the smallest and the largest."""
-    each = [x / y for x, y in zip(a, b, strict=True)]
-    return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
-
-
-def median_ratio(a: list[float], b: list[float]) -> float:
-    """Median of the rounds' ratios a / b."""
-    return statistics.median(x / y for x, y in zip(a, b, strict=True))
-
-
-def target(label: str, at_most: float, found: float) -> list[str]:
-    """A row of a table of targets."""
-    return [label, f"{at_most:.2f}", f"{found:.2f}", "met" if found <= at_most else "**not met**"]
-
-
-TARGET_COLUMNS = ["target", "at most", "found", ""]
-TARGET_CAPTION = "Targets: ratios of the medians over rounds, each within one run"
-
-
-def note(text: str) -> None:
-    """Progress, beside the table."""
-    print(text, file=sys.stderr, flush=True)
-
-
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
@@ -178,11 +109,12 @@ def gemm_rate(shape: Shape) -> dict[str, float]:
         out = torch.empty(n, tile)
         best = 0.0
         for _ in range(5):
-            start, done = time.process_time(), 0
-            for first in range(0, m - tile + 1, tile):
-                torch.mm(a, b[first : first + tile].T, out=out)
-                done += 2 * n * k * tile
-            spent = (time.process_time() - start) / torch.get_num_threads()
+            start, spent, done = time.process_time(), 0.0, 0
+            while spent < SAMPLE_SECONDS:
+                for first in range(0, m - tile + 1, tile):
+                    torch.mm(a, b[first : first + tile].T, out=out)
+                    done += 2 * n * k * tile
+                spent = (time.process_time() - start) / torch.get_num_threads()
             best = max(best, done / spent / 1e9)
         found[name] = best
     return found
@@ -201,27 +133,3 @@ def layer_flops(shape: Shape) -> float:
 def head_flops(shape: Shape) -> float:
     """The head on one token, forward."""
     return 2 * shape.d * shape.vocab
-
-
-# --- memory --------------------------------------------------------------------------------------
-
-
-def peak_mb() -> float:
-    """Largest resident set of this process so far, MB.
-
-    Not by ``getrusage`` where /proc tells it: that number starts at the parent's.
-    """
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def fresh_peak(script: str, *arguments: str) -> float:
-    """What ``script --peak ...`` prints last, run in a process of its own."""
-    command = [sys.executable, str(Path(script).resolve()), "--peak", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return float(done.stdout.split()[-1])

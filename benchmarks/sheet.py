@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import Times
+from timing import Times
 
 from lkf_plugin.evaluate.provenance import code_version, machine
 
@@ -63,6 +63,15 @@ class Sheet:
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
+
+
+TARGET_COLUMNS = ["target", "at most", "found", ""]
+TARGET_CAPTION = "Targets: medians over the rounds of ratios within one run"
+
+
+def target(label: str, at_most: float, found: float) -> list[str]:
+    """A row of a table of targets."""
+    return [label, f"{at_most:.2f}", f"{found:.2f}", "met" if found <= at_most else "**not met**"]
 
 
 def _rounded(seconds: list[float]) -> list[float]:
