@@ -75,7 +75,7 @@ def chain_flops(shape: Shape, calls: float) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 128])
     options = parser.parse_args()
     shape = Shape(batch=2)

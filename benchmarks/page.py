@@ -3,9 +3,9 @@
     python benchmarks/page.py
     python benchmarks/page.py --records docs/records/performance --page docs/performance.md
 
-The scripts write outputs/bench/NAME.json: copy the ones to show to the records' folder. A record
-NAME.json fills the block <!-- table: NAME -->; the targets of all of them fill
-<!-- table: targets -->.
+The scripts write outputs/bench/NAME-THREADSt.json: copy the ones to show to the records' folder.
+training-2t.json fills the block <!-- table: training-2t -->, and so on; the targets of all of them
+fill <!-- table: targets -->.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def blocks(records: Path) -> dict[str, str]:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is no record of a benchmark ({error!r}): remove it.") from None
         found[path.stem] = "\n\n".join(parts)
-        targets += [asked] if asked else []
+        if asked:
+            ran = f"{record['title'].lower()}, {record['machine']['threads']} threads"
+            asked["columns"] = ["run", *asked["columns"]]
+            asked["rows"] = [[ran, *row] for row in asked["rows"]]
+            targets.append(asked)
     if targets:
         rows = [row for one in targets for row in one["rows"]]
         found[TARGETS] = markdown({**targets[0], "rows": rows})

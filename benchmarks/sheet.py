@@ -1,4 +1,4 @@
-"""What a timing script found: printed table by table, and kept in outputs/bench/NAME.json."""
+"""What a timing script found: printed, and kept in outputs/bench/NAME-THREADSt.json."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Sheet:
     has measured.
 
     Args:
-        name: of the record's file.
+        name: of the record's file, which gets the number of threads too: ``training-2t.json``.
         title: what is measured.
         facts: what every table of the sheet depends on (sizes, rounds, measured rates).
     """
 
     def __init__(self, name: str, title: str, **facts: Any) -> None:
-        self.path = OUT / f"{name}.json"
+        self.path = OUT / f"{name}-{torch.get_num_threads()}t.json"
         self.record: dict[str, Any] = {
             "title": title,
             "machine": machine(),
