@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sheet import dependencies, markdown
+from sheet import TARGET_CAPTION, dependencies, markdown
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.report.page_blocks import fill_file
@@ -34,25 +34,34 @@ def blocks(records: Path) -> dict[str, str]:
     if not paths:
         raise UserError(f"{records} holds no record: copy outputs/bench/*.json of `make bench`.")
     found: dict[str, str] = {}
-    targets: list[dict[str, Any]] = []
+    asked: dict[int, dict[str, Any]] = {}  # by number of threads
     for path in paths:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             tables = {one["name"]: one for one in record["tables"]}
-            asked = tables.pop(TARGETS, None)
+            if targets := tables.pop(TARGETS, None):
+                at = asked.setdefault(record["machine"]["threads"], {})
+                at.update({(label, most): cells for label, most, *cells in targets["rows"]})
             parts = [dependencies(record), *(markdown(one) for one in tables.values())]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is no record of a benchmark ({error!r}): remove it.") from None
         found[path.stem] = "\n\n".join(parts)
-        if asked:
-            ran = f"{record['title'].lower()}, {record['machine']['threads']} threads"
-            asked["columns"] = ["run", *asked["columns"]]
-            asked["rows"] = [[ran, *row] for row in asked["rows"]]
-            targets.append(asked)
-    if targets:
-        rows = [row for one in targets for row in one["rows"]]
-        found[TARGETS] = markdown({**targets[0], "rows": rows})
+    if asked:
+        found[TARGETS] = markdown(_side_by_side(asked))
     return found
+
+
+def _side_by_side(asked: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """One table of the targets, with two columns for each number of threads."""
+    columns = ["target", "at most"]
+    for threads in asked:
+        columns += [f"{threads} thread{'s' * (threads > 1)}", ""]
+    keys = dict.fromkeys(key for found in asked.values() for key in found)
+    rows = [
+        [*key, *(cell for found in asked.values() for cell in found.get(key, ("", "")))]
+        for key in keys
+    ]
+    return {"caption": TARGET_CAPTION, "columns": columns, "rows": rows, "note": ""}
 
 
 def main() -> None:
