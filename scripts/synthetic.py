@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=None, help="of every run (default: its own)")
     parser.add_argument("--seeds", type=int, default=None, help="default 3, with --short 1")
     parser.add_argument("--paper", action="store_true", help=f"{PAPER_STEPS} steps, three seeds")
-    parser.add_argument("--short", action="store_true", help="3/4 of the steps, fewer cells")
+    parser.add_argument("--short", action="store_true", help="fewer cells, long runs cut")
     parser.add_argument("--out", type=Path, default=Path("outputs/synthetic"))
     parser.add_argument("--threads", type=int, default=1, help="of torch; the tensors are small")
     args = parser.parse_args()

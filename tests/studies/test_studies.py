@@ -104,6 +104,14 @@ def test_paper_budget_fixes_the_steps():
     assert {cell.recipe.components for cell in cells} == {1, 2, 4, 8, 16}
 
 
+def test_short_plan_has_fewer_cells_and_cuts_long_runs_only():
+    short = Budget(seeds=1, short=True)
+    assert [cell.recipe.components for cell in cells_of("parity", short)] == [1, 4, 16]
+    cut = {M: short.steps_for("agreetext", M) for M in (1, 4, 8)}
+    assert cut == {1: 900, 4: 1000, 8: 1125}
+    assert Budget(steps=5, short=True).steps_for("agreetext", 8) == 5
+
+
 def test_unknown_study(tmp_path):
     with pytest.raises(UserError, match="agreetext"):
         run_study("nonsense", Budget(), tmp_path)
