@@ -15,7 +15,7 @@ TEST_THREADS ?= 1
 
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
-	@echo "make synthetic  the synthetic studies, a short version of each (under 20 minutes)"
+	@echo "make synthetic  the synthetic studies, a short version of each (12 minutes)"
 	@echo "make tables every decoding table of the paper on AgreeText and on text, on the CPU"
 	@echo "make test   lint, types and the fast tests"
 	@echo "make slow   the slow tests (installs the offline judge first)"
