@@ -10,16 +10,14 @@ fill <!-- table: targets -->.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from sheet import TARGET_CAPTION, dependencies, markdown
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_blocks import fill_file
+from lkf_plugin.report.page_command import page_command
 
 TARGETS = "targets"
 
@@ -64,20 +62,5 @@ def _side_by_side(asked: dict[int, dict[str, Any]]) -> dict[str, Any]:
     return {"caption": TARGET_CAPTION, "columns": columns, "rows": rows, "note": ""}
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--records", type=Path, default=Path("docs/records/performance"))
-    parser.add_argument("--page", type=Path, default=Path("docs/performance.md"))
-    args = parser.parse_args()
-    try:
-        print(f"{args.page}: {fill_file(args.page, blocks(args.records))}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, Path("docs/records/performance"), Path("docs/performance.md"), blocks)

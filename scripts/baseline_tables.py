@@ -10,29 +10,10 @@ docs/records/agreetext/compare.json and docs/records/sotu/compare.json.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
 from lkf_plugin.compare.page import tables
-from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_blocks import fill_file
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--records", type=Path, default=Path("docs/records"))
-    parser.add_argument("--page", type=Path, default=Path("docs/baselines.md"))
-    args = parser.parse_args()
-    try:
-        print(f"{args.page}: {fill_file(args.page, tables(args.records))}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
+from lkf_plugin.report.page_command import page_command
 
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, Path("docs/records"), Path("docs/baselines.md"), tables)

@@ -9,32 +9,17 @@ scripts/synthetic.py makes the records: copy the ones to show from outputs/synth
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
-from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_blocks import fill_file
+from lkf_plugin.report.page_command import page_command
 from lkf_plugin.report.synthetic_runs import read_records
 from lkf_plugin.report.synthetic_tables import tables
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--records", type=Path, default=Path("docs/records/synthetic"))
-    parser.add_argument("--page", type=Path, default=Path("docs/synthetic.md"))
-    args = parser.parse_args()
-    try:
-        records = read_records(args.records)
-        done = fill_file(args.page, tables(records))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    print(f"{args.page}: {done}, {sum(map(len, records.values()))} records")
+def blocks(records: Path) -> dict[str, str]:
+    """Name of a table -> the table."""
+    return tables(read_records(records))
 
 
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, Path("docs/records/synthetic"), Path("docs/synthetic.md"), blocks)
