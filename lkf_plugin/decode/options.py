@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import Self
+
 from lkf_plugin.errors import UserError
 
 SCORES = ("nelbo", "evidence")
@@ -49,18 +51,18 @@ class DecodeOptions:
     probe_step: int = 1
     probe_report: bool = True
 
-    @staticmethod
-    def read(settings: Mapping[str, Any]) -> DecodeOptions:
-        """Options from a config group.
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Self:
+        """Options from a config group; a policy with further knobs reads its own subclass.
 
         Raises:
             UserError: an unknown key or an unusable value.
         """
-        known = {one.name for one in dataclasses.fields(DecodeOptions)}
+        known = {one.name for one in dataclasses.fields(cls)}
         unknown = sorted(set(settings) - known)
         if unknown:
             raise UserError(f"decode.{unknown[0]} is unknown: take one of {', '.join(known)}.")
-        options = DecodeOptions(**settings)
+        options = cls(**settings)
         options._check()
         return options
 

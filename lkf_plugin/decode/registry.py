@@ -1,33 +1,63 @@
-"""Names of the decoding policies (Hydra group ``decode``)."""
+"""The decoding policies by name (Hydra group ``decode``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from lkf_plugin.decode.best_of_m import best_of_m
-from lkf_plugin.decode.best_of_n import best_of_n
-from lkf_plugin.decode.calibrated import calibrated
-from lkf_plugin.decode.commit import commit
-from lkf_plugin.decode.deferred import deferred
-from lkf_plugin.decode.halving import halving
+from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
-from lkf_plugin.decode.probe import probe
-from lkf_plugin.decode.solo import solo
+from lkf_plugin.registry import Registry
 
-Policy = Callable[[DecodeRequest, Mapping[str, Any]], Decoded]
+Run = Callable[[DecodeRequest, Mapping[str, Any]], Decoded]
 
-POLICIES: dict[str, Policy] = {
-    "commit": commit,
-    "best_of_m": best_of_m,
-    "best_of_n": best_of_n,
-    "halving": halving,
-    "deferred": deferred,
-    "probe": probe,
-    "solo": solo,
-    "calibrated": calibrated,
-}
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy with the settings that it reads; called as ``policy(request, settings)``.
+
+    Attributes:
+        run: makes the samples.
+        options: what ``settings`` may say; a policy with knobs of its own extends the class.
+    """
+
+    run: Run
+    options: type[DecodeOptions] = DecodeOptions
+
+    def __call__(self, request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
+        """Samples of a request."""
+        return self.run(request, settings)
+
+
+POLICIES: Registry[Policy] = Registry("decoding policy", "lkf_plugin.decode.policies")
 HOST_SAMPLER = "mdlm"  # the host's own sampler of the marginal denoiser
+
+
+def policy(name: str, options: type[DecodeOptions] = DecodeOptions) -> Callable[[Run], Run]:
+    """Decorator that registers a policy under ``name``.
+
+    Args:
+        name: what ``decode.policy`` calls it.
+        options: the dataclass of its settings.
+    """
+
+    def register(run: Run) -> Run:
+        POLICIES.add(name)(Policy(run, options))
+        return run
+
+    return register
+
+
+def read_options(settings: Mapping[str, Any]) -> DecodeOptions:
+    """Settings of the group ``decode`` as the options of the policy that they name.
+
+    Raises:
+        UserError: an unknown policy or key, or an unusable value.
+    """
+    name = settings.get("policy", "auto")
+    known = name in ("auto", HOST_SAMPLER)
+    return (DecodeOptions if known else POLICIES[name].options).read(settings)
 
 
 def resolve_policy(name: str, num_components: int) -> str:

@@ -15,9 +15,8 @@ from tqdm.auto import tqdm
 
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.noise import mix
-from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
-from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.registry import POLICIES, read_options
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.load import LoadedRun
 
@@ -45,7 +44,7 @@ class Samples:
 
 def row_name(settings: Mapping[str, Any]) -> str:
     """Short name of a policy with the choices that set it apart; part of a cell's file name."""
-    options = DecodeOptions.read(settings)
+    options = read_options(settings)
     parts: list[str] = [options.policy]
     selects = {
         "best_of_m": True,
@@ -94,7 +93,7 @@ def decode_cell(
     Raises:
         UserError: an unknown policy, or one that is the host's own.
     """
-    options = DecodeOptions.read(settings)
+    options = read_options(settings)
     if options.policy not in POLICIES:
         raise UserError(
             f"policy={options.policy} has no cells: take one of {', '.join(POLICIES)} "

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.registry import read_options
 from lkf_plugin.evaluate.attribution import (
     attribution,
     match_temperature,
@@ -113,7 +113,7 @@ class Evaluation:
         metrics |= {key: Estimate(value, None, self.samples) for key, value in drawn.facts.items()}
         if self.featurizer is not None:
             metrics[mauve_name(self.featurizer)] = self._mauve(drawn.ids_SL, self.featurizer)
-        options = DecodeOptions.read(settings)
+        options = read_options(settings)
         pool = drawn.candidates_SCL is not None
         if attribute and pool and options.policy == "best_of_m" and self.components > 1:
             metrics |= attribution(drawn, self.quality, self.judged_chains)
@@ -205,7 +205,7 @@ class Evaluation:
             samples=self.samples,
             precision=PRECISION,
             steps=steps,
-            policy=DecodeOptions.read(settings).policy if settings else None,
+            policy=read_options(settings).policy if settings else None,
             decode=settings,
             calls=calls,
             judge=self.quality.judge,

@@ -22,9 +22,8 @@ from lkf_plugin.corruption import draw_two_times, nelbo_weight, reveal_chance, r
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
-from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
-from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, resolve_policy
+from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, read_options, resolve_policy
 from lkf_plugin.host.contract import Loss
 from lkf_plugin.kernel import log_mixture, responsibilities, router_regularizer
 from lkf_plugin.objective.components import HeadSettings, component_scores
@@ -213,7 +212,7 @@ class LatentKernelMixin(_Base):
         )
         self._samples_drawn += batch
         network = self._decode_network()
-        temperature = DecodeOptions.read(self.config.decode).temperature
+        temperature = read_options(self.config.decode).temperature
         engine = RolloutEngine(network, num_steps, sampling.eps, temperature)
         request = DecodeRequest(engine, x_GL, seed_G, self._decode_memory)
         self.last_decoded = POLICIES[self.policy](request, self.config.decode)

@@ -13,10 +13,12 @@ from lkf_plugin.decode.candidates import Pool
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 from lkf_plugin.decode.selectors import pick
 from lkf_plugin.errors import UserError
 
 
+@policy("probe")
 def probe(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """One chain of J steps is left after ``probe_step`` steps: M j + (J - j) calls.
 

@@ -10,9 +10,11 @@ import torch
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 from lkf_plugin.decode.selectors import run_and_select
 
 
+@policy("best_of_m")
 def best_of_m(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """The best chain of the living components: M (J + T) calls by NELBO, M J by evidence.
 

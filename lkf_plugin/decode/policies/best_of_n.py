@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
-from lkf_plugin.decode.commit import choose_component
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.commit import choose_component
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 from lkf_plugin.decode.selectors import run_and_select
 
 
+@policy("best_of_n")
 def best_of_n(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """The best of ``num_candidates`` chains of one component: n (J + T) or n J calls.
 

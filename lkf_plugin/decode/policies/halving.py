@@ -12,6 +12,7 @@ from lkf_plugin.decode.candidates import Pool
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 
 
 def schedule(num_steps: int, num_components: int) -> list[tuple[int, int]]:
@@ -29,6 +30,7 @@ def keep_best(cost_GC: Tensor, count: int) -> Tensor:
     return best_GC & cost_GC.isfinite()
 
 
+@policy("halving")
 def halving(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """One chain of J steps is left: 12 / 24 / 48 / 96 calls at M = 8 and J = 4 / 8 / 16 / 32.
 

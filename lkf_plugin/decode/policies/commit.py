@@ -12,6 +12,7 @@ from lkf_plugin.decode.engine import Rollouts
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 from lkf_plugin.errors import UserError
 
 
@@ -46,6 +47,7 @@ def run_committed(request: DecodeRequest, component_G: Tensor) -> Decoded:
     return Decoded(rollouts.x_RL, component_G, None, float(request.engine.num_steps), calls)
 
 
+@policy("commit")
 def commit(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """One chain a sample, J network calls; ``settings["component"]`` as in ``choose_component``."""
     return run_committed(request, choose_component(request, DecodeOptions.read(settings)))

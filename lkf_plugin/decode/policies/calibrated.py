@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.decode.calibration import component_means
-from lkf_plugin.decode.commit import run_committed
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.commit import run_committed
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 
 
 def calibrated_weights(request: DecodeRequest, options: DecodeOptions) -> Tensor:
@@ -32,6 +33,7 @@ def calibrated_weights(request: DecodeRequest, options: DecodeOptions) -> Tensor
     return torch.softmax(logit_GM.masked_fill(~living_GM, -torch.inf), dim=-1)
 
 
+@policy("calibrated")
 def calibrated(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """One chain a sample, J calls; the calibration is made once a model and start.
 

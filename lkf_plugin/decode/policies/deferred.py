@@ -10,8 +10,10 @@ import torch
 from lkf_plugin.decode.engine import Rollouts
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
+from lkf_plugin.decode.registry import policy
 
 
+@policy("deferred")
 def deferred(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """k is drawn from the router anew in each of ``switch_step`` steps, then its argmax is held.
 
