@@ -18,7 +18,7 @@ from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.information.step import Estimate
-from lkf_plugin.objective.mixture import marginal_nll, mixture_objective
+from lkf_plugin.objective.likelihood import marginal_nll, mixture_objective
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
 BATCHES, ROWS = 120, 25

@@ -43,7 +43,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.information.laws import network_law
 from lkf_plugin.kernel import log_mixture, router_regularizer
 from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
-from lkf_plugin.objective.mixture import mixture_objective
+from lkf_plugin.objective.likelihood import mixture_objective
 from lkf_plugin.objective.two_time import two_time_scores
 from lkf_plugin.train.checkpoint import AtomicCheckpointIO
 from lkf_plugin.train.ema import ExponentialMovingAverage

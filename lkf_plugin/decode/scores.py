@@ -8,11 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lkf_plugin.corruption import NOISE_EPS, nelbo_weight
+from lkf_plugin.corruption import NOISE_EPS
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import Stream, uniforms
 from lkf_plugin.kernel import log_mixture
-from lkf_plugin.objective.components import HeadSettings, component_scores
+from lkf_plugin.objective.draws import CounterDraws
+from lkf_plugin.objective.mixture import Mixture
 
 
 @torch.no_grad()
@@ -38,21 +39,29 @@ def mixture_nelbo(
         batch_rows: candidates evaluated at once.
     """
     total_R = torch.zeros(x_RL.shape[0], dtype=torch.float64, device=x_RL.device)
-    head = HeadSettings("chunked")
+    objective = scoring_objective(network.num_components)
     for draw in range(num_draws):
         u_R = uniforms(seed_R, draw, 1, Stream.SCORE_TIME).squeeze(-1)
         tau_R = NOISE_EPS + (1 - NOISE_EPS) * (draw + u_R) / num_draws
-        sigma_R, dsigma_R = network.noise(tau_R)
-        move_R1 = 1 - torch.exp(-sigma_R)[:, None]
         u_RL = uniforms(seed_R, draw, x_RL.shape[1], Stream.SCORE_MASK)
-        counted_RL = (u_RL < move_R1) & free_RL
-        xt_RL = torch.where(counted_RL, network.mask_index, x_RL)
-        told_R = network.process_sigma(sigma_R.float())
         for start in range(0, x_RL.shape[0], batch_rows):
             rows = slice(start, start + batch_rows)
-            logw, logp = component_scores(
-                network.backbone, xt_RL[rows], x_RL[rows], counted_RL[rows], told_R[rows], head
+            draws = CounterDraws(
+                network.noise,
+                network.mask_index,
+                tau_R[rows],
+                u_RL[rows],
+                free_RL[rows],
+                network.process_sigma,
             )
+            corruption = objective.corrupt(x_RL[rows], free_RL[rows], draws)
+            logw, logp = objective.score(network.backbone, corruption)
             log_psi = log_mixture(logw.double(), logp.double().sum(-1))
-            total_R[rows] -= nelbo_weight(sigma_R[rows], dsigma_R[rows]) * log_psi
+            total_R[rows] -= corruption.weight_B * log_psi
     return total_R / num_draws
+
+
+def scoring_objective(num_components: int) -> Mixture:
+    """The mixture objective outside training: gathered heads, no penalty."""
+    settings = {"token_head": "chunked", "chunk_rows": 4096, "lambda_ent": 0.0, "lambda_lb": 0.0}
+    return Mixture(settings, num_components)

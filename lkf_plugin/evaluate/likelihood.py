@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from lkf_plugin.corruption import move_chance_from_sigma, nelbo_weight
 from lkf_plugin.decode.noise import Stream, mix, uniforms
+from lkf_plugin.decode.scores import scoring_objective
 from lkf_plugin.kernel import responsibilities
-from lkf_plugin.objective.components import HeadSettings, component_scores
-from lkf_plugin.objective.mixture import marginal_nll
+from lkf_plugin.objective.draws import CounterDraws
+from lkf_plugin.objective.likelihood import marginal_nll
 from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
 from lkf_plugin.runs.load import LoadedRun
 
@@ -86,15 +86,13 @@ def _nats(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Weighted marginal and mixture terms of one draw, nats a sequence, and H(gamma)."""
     module = run.module
-    sigma_B, dsigma_B = module.noise(tau_B)
-    counted_BL = (u_BL < move_chance_from_sigma(sigma_B)[:, None]) & valid_BL
-    xt_BL = torch.where(counted_BL, module.mask_index, x_BL)
-    told_B = module._process_sigma(sigma_B.float())
-    scores = component_scores(
-        module.backbone, xt_BL, x_BL, counted_BL, told_B, HeadSettings("chunked")
+    draws = CounterDraws(
+        module.noise, module.mask_index, tau_B, u_BL, valid_BL, module._process_sigma
     )
-    weight_B = nelbo_weight(sigma_B, dsigma_B)
-    marginal_B = marginal_nll(scores, weight_B, counted_BL).double().sum(-1)
+    objective = scoring_objective(module.backbone.num_components)
+    corruption = objective.corrupt(x_BL, valid_BL, draws)
+    scores, weight_B = objective.score(module.backbone, corruption), corruption.weight_B
+    marginal_B = marginal_nll(scores, weight_B, corruption.counted_BL).double().sum(-1)
     logw_BM, ell_BM = scores.logw_BM.double(), scores.logp_BML.double().sum(-1)
     mixture_B = -weight_B * torch.logsumexp(logw_BM + ell_BM, -1)
     gamma_BM = responsibilities(logw_BM, ell_BM)

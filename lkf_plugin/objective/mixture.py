@@ -1,66 +1,105 @@
-"""The clean-endpoint mixture objective (paper, Eq. x0loss) and the marginal NELBO (Prop. melbo).
+"""loss=mixture: the clean-endpoint mixture likelihood, at M = 1 MDLM's loss bit for bit.
 
-Both are functions of the same component scores. The first is what trains the latent; at M > 1 it
-is no bound on the likelihood and never becomes a perplexity. The second is MDLM's NELBO of the
-marginal denoiser and compares across M.
+See ``likelihood`` for the formula and ``two_phase`` for its cheaper backward passes.
 
-Shape legend: B sequences, M components, L positions. Unit: nats.
+Shape legend: B sequences, L positions, M components. Unit: nats.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lkf_plugin.kernel import log_mixture, marginal_token_log_probs, responsibilities
-from lkf_plugin.objective.components import ComponentScores
+from lkf_plugin.backbone.latent import LatentKernelBackbone
+from lkf_plugin.corruption import move_chance_from_sigma, nelbo_weight
+from lkf_plugin.objective.components import ComponentScores, component_scores
+from lkf_plugin.objective.diagnostics import latent_diagnostics
+from lkf_plugin.objective.draws import Draws
+from lkf_plugin.objective.likelihood import MixtureObjective, marginal_nll, mixture_objective
+from lkf_plugin.objective.objective import OBJECTIVES, Corruption, Objective, Value
+from lkf_plugin.objective.two_phase import BackwardPlan, two_phase_objective
 
 
-class MixtureObjective(NamedTuple):
-    """The objective of a batch.
+@OBJECTIVES.add("mixture")
+class Mixture(Objective):
+    """The mixture likelihood of x0 given x_t, weighted as MDLM's NELBO (paper, Eq. x0loss)."""
 
-    Attributes:
-        total: sum over the batch, weighted; a scalar with gradient.
-        nll_B: the same of each sequence.
-        gamma_BM: responsibilities, detached.
-    """
+    def __init__(self, settings: Mapping[str, Any], num_components: int) -> None:
+        super().__init__(settings, num_components)
+        self.plan = self._backward_plan()
 
-    total: Tensor
-    nll_B: Tensor
-    gamma_BM: Tensor
+    @classmethod
+    def is_mdlm(cls, num_components: int) -> bool:
+        """At M = 1."""
+        return num_components == 1
 
+    def _backward_plan(self) -> BackwardPlan | None:
+        """None keeps every pair in the graph, or MDLM's order of operations."""
+        settings = self.settings
+        if self.head.backend == "mdlm":
+            return None
+        if self.num_components == 1:
+            return BackwardPlan()  # one component, one pass
+        backward = settings.get("backward", "dense")
+        if backward == "dense":
+            return None
+        if backward == "drawn":
+            return BackwardPlan(drawn=settings["drawn"], keep_above=settings["keep_above"])
+        return BackwardPlan(threshold=settings["threshold"])
 
-def mixture_objective(
-    scores: ComponentScores, weight_B: Tensor, counted_BL: Tensor
-) -> MixtureObjective:
-    """-omega(tau) logsumexp_k(log w_k + sum_{i counted} log P_i^k(x_i)), summed over the batch.
+    def corrupt(self, x0_BL: Tensor, attention_BL: Tensor, draws: Draws) -> Corruption:
+        """Time, mask and weight as MDLM draws them, random numbers in its order."""
+        t_B = draws.times(x0_BL)
+        f_0 = torch.log1p(-torch.exp(-draws.noise.sigma_min))
+        if draws.change_of_variables:
+            f_T = torch.log1p(-torch.exp(-draws.noise.sigma_max))
+            sigma_B, move_B = t_B, torch.exp(f_0 + t_B * (f_T - f_0))
+            weight_B = -f_0.expand_as(t_B)
+        else:
+            sigma_B, dsigma_B = draws.noise(t_B)
+            move_B = move_chance_from_sigma(sigma_B)
+            weight_B = nelbo_weight(sigma_B, dsigma_B)
+            if draws.importance_sampling:
+                weight_B = -f_0.expand_as(t_B)
+        xt_BL = draws.hide(x0_BL, move_B[:, None])
+        counted_BL = (xt_BL == draws.mask_index) & (attention_BL > 0)
+        told_B = draws.told(sigma_B)
+        return Corruption(xt_BL, x0_BL, counted_BL, attention_BL, told_B, weight_B)
 
-    The position sum stands inside the logsumexp, so padding must be left out before it (through
-    ``counted_BL``) or it would leak into the responsibilities. At M = 1 the products and sums are
-    taken in MDLM's order, token by token, which makes the result the same bits as MDLM's loss.
+    def score(self, backbone: LatentKernelBackbone, corruption: Corruption) -> ComponentScores:
+        """Scores of every component, each in the graph."""
+        c = corruption
+        return component_scores(backbone, c.xt_BL, c.target_BL, c.counted_BL, c.sigma_B, self.head)
 
-    Args:
-        scores: log router weights [B, M] and token log-probabilities [B, M, L].
-        weight_B: omega(tau) of each sequence.
-        counted_BL: bool; masked, non-padding positions.
-    """
-    logw_BM, logp_BML = scores
-    logp_BML = torch.where(counted_BL[:, None], logp_BML, 0.0)
-    if logw_BM.shape[1] == 1:
-        nll_BL = -logp_BML[:, 0] * weight_B[:, None]
-        return MixtureObjective(nll_BL.sum(), nll_BL.sum(-1), torch.ones_like(logw_BM).detach())
-    ell_BM = logp_BML.sum(-1)
-    nll_B = -log_mixture(logw_BM, ell_BM) * weight_B
-    return MixtureObjective(nll_B.sum(), nll_B, responsibilities(logw_BM, ell_BM).detach())
+    def loss(self, scores: ComponentScores, corruption: Corruption) -> Value:
+        """The exact objective."""
+        objective = mixture_objective(scores, corruption.weight_B, corruption.counted_BL)
+        return self._value(scores, objective, corruption)
 
+    def train(self, backbone: LatentKernelBackbone, corruption: Corruption) -> Value:
+        """The same value; its gradient by the backward plan of ``loss.backward``."""
+        if self.plan is None:
+            return super().train(backbone, corruption)
+        c = corruption
+        seen = (c.xt_BL, c.target_BL, c.counted_BL, c.sigma_B)
+        scores, objective = two_phase_objective(
+            backbone, *seen, c.weight_B, self.head, self.plan
+        )
+        return self._value(scores, objective, corruption)
 
-def marginal_nll(scores: ComponentScores, weight_B: Tensor, counted_BL: Tensor) -> Tensor:
-    """Weighted NELBO terms of the marginal denoiser at each position, shape [B, L].
-
-    Their sum over the token count is MDLM's validation NLL (without the factor 1 - eps, as MDLM
-    reports it).
-    """
-    logp_BL = marginal_token_log_probs(scores.logw_BM, scores.logp_BML)
-    return -torch.where(counted_BL, logp_BL, 0.0) * weight_B[:, None]
+    def _value(
+        self, scores: ComponentScores, objective: MixtureObjective, corruption: Corruption
+    ) -> Value:
+        tokens = corruption.attention_BL.sum()
+        loss = objective.total / tokens
+        nlls_BL = marginal_nll(scores, corruption.weight_B, corruption.counted_BL).detach()
+        diagnostics: dict[str, Tensor] = {}
+        if self.num_components > 1:
+            diagnostics = latent_diagnostics(scores.logw_BM, objective.gamma_BM)
+            diagnostics["mixture_nll"] = loss.detach()
+        sequences = len(scores.logw_BM)
+        penalty = self.penalty(scores.logw_BM) * (sequences / tokens) if diagnostics else 0.0
+        return Value(loss, objective.nll_B, nlls_BL, penalty, diagnostics)

@@ -40,7 +40,7 @@ from lkf_plugin.objective.components import (
     places_of_components,
     spread,
 )
-from lkf_plugin.objective.mixture import MixtureObjective
+from lkf_plugin.objective.likelihood import MixtureObjective
 from lkf_plugin.token_head.logprob import token_logprob, weighted_token_logprob
 
 

@@ -15,9 +15,18 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
-from lkf_plugin.corruption import reveal_chance, sigma_from_kept
+from lkf_plugin.corruption import (
+    draw_two_times,
+    reveal_chance,
+    reveal_tokens,
+    sigma_from_kept,
+)
 from lkf_plugin.errors import UserError
+from lkf_plugin.kernel import log_mixture, responsibilities
 from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
+from lkf_plugin.objective.diagnostics import latent_diagnostics
+from lkf_plugin.objective.draws import Draws
+from lkf_plugin.objective.objective import OBJECTIVES, Corruption, Objective, Value
 
 FORMS = ("learned", "analytic")
 
@@ -57,3 +66,41 @@ def two_time_scores(
     stays_BL = torch.where(counted_BL & ~revealed_BL, torch.log1p(-p_B), 0.0)
     reveals_BL = torch.where(revealed_BL, torch.log(p_B), 0.0)
     return scores._replace(logp_BML=scores.logp_BML + (stays_BL + reveals_BL)[:, None])
+
+
+@OBJECTIVES.add("two_time")
+class TwoTime(Objective):
+    """The mixture likelihood of x_s given x_t, unweighted (paper, Eq. nll)."""
+
+    def corrupt(self, x0_BL: Tensor, attention_BL: Tensor, draws: Draws) -> Corruption:
+        """Times t < s in the paper's clock, x_t, and x_s from it."""
+        t_B, s_B = draw_two_times(len(x0_BL), x0_BL.device, self.settings["t_max"])
+        xt_BL = draws.hide(x0_BL, 1 - t_B[:, None])
+        xs_BL = reveal_tokens(xt_BL, x0_BL, reveal_chance(t_B, s_B)[:, None], draws.mask_index)
+        counted_BL = (xt_BL == draws.mask_index) & (attention_BL > 0)
+        ones_B = torch.ones_like(t_B)
+        return Corruption(
+            xt_BL, xs_BL, counted_BL, attention_BL, sigma_from_kept(t_B), ones_B, (t_B, s_B)
+        )
+
+    def score(self, backbone: LatentKernelBackbone, corruption: Corruption) -> ComponentScores:
+        """Scores of the transition by ``loss.form``."""
+        c, (t_B, s_B) = corruption, corruption.times
+        form = self.settings["form"]
+        return two_time_scores(
+            backbone, c.xt_BL, c.target_BL, c.counted_BL, t_B, s_B, form, self.head
+        )
+
+    def loss(self, scores: ComponentScores, corruption: Corruption) -> Value:
+        """Mean over the transitions; a sequence's term is spread evenly over its tokens."""
+        ell_BM = scores.logp_BML.sum(-1)
+        nll_B = -log_mixture(scores.logw_BM, ell_BM)
+        loss = nll_B.mean()
+        diagnostics: dict[str, Tensor] = {}
+        if self.num_components > 1:
+            gamma_BM = responsibilities(scores.logw_BM, ell_BM).detach()
+            diagnostics = latent_diagnostics(scores.logw_BM, gamma_BM)
+            diagnostics["two_time_nll"] = loss.detach()
+        tokens_B1 = corruption.attention_BL.sum(-1, keepdim=True).clamp_min(1)
+        nlls_BL = nll_B.detach()[:, None] / tokens_B1 * corruption.attention_BL
+        return Value(loss, nll_B, nlls_BL, self.penalty(scores.logw_BM), diagnostics)

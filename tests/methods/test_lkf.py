@@ -15,6 +15,7 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.information.step import step_information
 from lkf_plugin.methods.lkf import bind
+from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.subs import subs_log_probs
 
 SIZES = (
@@ -161,7 +162,7 @@ def test_validation_reports_the_marginal_nelbo_and_the_objective_apart():
     torch.manual_seed(5)
     found = module._loss(x0, attention)
     torch.manual_seed(5)  # the same draws, through the full marginal denoiser
-    drawn = module._corrupt(x0)
+    drawn = module.bound.corrupt(x0, attention, HostDraws(module))
     log_probs = module.backbone(drawn.xt_BL, drawn.sigma_B)
     picked = log_probs.gather(-1, x0[..., None])[..., 0]
     expected = -picked * drawn.weight_B[:, None] * attention

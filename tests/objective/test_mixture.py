@@ -10,7 +10,7 @@ import torch
 from lkf_plugin.corruption import nelbo_weight
 from lkf_plugin.kernel import marginal_log_probs
 from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
-from lkf_plugin.objective.mixture import marginal_nll, mixture_objective
+from lkf_plugin.objective.likelihood import marginal_nll, mixture_objective
 from lkf_plugin.subs import subs_log_probs
 from tests.golden_arrays import SUBS_FILES, assert_matches, load
 from tests.tiny import tiny_backbone

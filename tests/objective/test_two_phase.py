@@ -15,7 +15,7 @@ from lkf_plugin.objective.components import (
     places_of_components,
     spread,
 )
-from lkf_plugin.objective.mixture import mixture_objective
+from lkf_plugin.objective.likelihood import mixture_objective
 from lkf_plugin.objective.two_phase import BackwardPlan, pair_coefficients, two_phase_objective
 from lkf_plugin.token_head.logprob import token_logprob
 from tests.tiny import tiny_backbone
