@@ -18,7 +18,14 @@ from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.warm_start import start_from_factorised
-from lkf_plugin.corruption import draw_two_times, nelbo_weight, reveal_chance, reveal_tokens
+from lkf_plugin.corruption import (
+    draw_two_times,
+    log_move_chance,
+    move_chance_from_sigma,
+    nelbo_weight,
+    reveal_chance,
+    reveal_tokens,
+)
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
@@ -107,17 +114,15 @@ class LatentKernelMixin(_Base):
         """Time, mask and weight as MDLM draws them, random numbers in its order."""
         t_B = self._sample_t(x0_BL.shape[0], x0_BL.device)
         if self.change_of_variables:
-            f_0 = torch.log1p(-torch.exp(-self.noise.sigma_min))
-            f_T = torch.log1p(-torch.exp(-self.noise.sigma_max))
-            told, move_B = t_B, torch.exp(f_0 + t_B * (f_T - f_0))
-            weight_B = -f_0.expand_as(t_B)
+            low, high = (log_move_chance(s) for s in (self.noise.sigma_min, self.noise.sigma_max))
+            told, move_B = t_B, torch.exp(low + t_B * (high - low))
+            weight_B = -low.expand_as(t_B)
         else:
             told, dsigma_B = self.noise(t_B)
-            move_B = 1 - torch.exp(-told)
+            move_B = move_chance_from_sigma(told)
             weight_B = nelbo_weight(told, dsigma_B)
             if self.importance_sampling:
-                f_0 = torch.log1p(-torch.exp(-self.noise.sigma_min))
-                weight_B = -f_0.expand_as(t_B)
+                weight_B = -log_move_chance(self.noise.sigma_min).expand_as(t_B)
         xt_BL = self.q_xt(x0_BL, move_B[:, None])
         return Corruption(xt_BL, self._process_sigma(told[:, None]), weight_B)
 
@@ -199,11 +204,17 @@ class LatentKernelMixin(_Base):
 
     @torch.no_grad()
     def _sample(self, num_steps: int | None = None, eps: float | None = None) -> Tensor:
-        """Samples [G, L] under ``decode.policy``; details stay in ``last_decoded``."""
+        """Samples [G, L] under ``decode.policy``; details stay in ``last_decoded``.
+
+        Args:
+            num_steps: J; None takes ``sampling.steps``.
+            eps: MDLM time at which the steps end; None takes ``sampling.eps``.
+        """
         sampling = self.config.sampling
-        num_steps = num_steps or sampling.steps
+        num_steps = sampling.steps if num_steps is None else num_steps
+        eps = sampling.eps if eps is None else eps
         if self.policy == HOST_SAMPLER:
-            return super()._sample(num_steps, sampling.eps)
+            return super()._sample(num_steps, eps)
         batch = self.config.loader.eval_batch_size
         x_GL = self._sample_prior(batch, self.config.model.length).to(self.device)
         seed_G = mix(
@@ -214,7 +225,7 @@ class LatentKernelMixin(_Base):
         self._samples_drawn += batch
         network = self._decode_network()
         temperature = DecodeOptions.read(self.config.decode).temperature
-        engine = RolloutEngine(network, num_steps, sampling.eps, temperature)
+        engine = RolloutEngine(network, num_steps, eps, temperature)
         request = DecodeRequest(engine, x_GL, seed_G, self._decode_memory)
         self.last_decoded = POLICIES[self.policy](request, self.config.decode)
         return self.last_decoded.x_GL
