@@ -16,7 +16,6 @@ from lkf_plugin.host.builtin import Diffusion
 from tests.golden_arrays import DECIDED, SUBS_FILES, ClosestRace, assert_matches, decided, load
 
 
-
 class TableNetwork(nn.Module):
     """W[x] + mean over positions of W[x] + P, the network of the golden arrays."""
 
