@@ -28,6 +28,7 @@ SAYS_NOTHING = re.compile(
     | @(staticmethod|classmethod|property|abstractmethod|abc\.abstractmethod|torch\.no_grad\(\))
     | def\s__init__\(self,?\)?:?
     | super\(\)\.__init__\(\)
+    | defaults: | -\s_self_                      # Hydra's own words
     """,
     re.VERBOSE,
 )
