@@ -171,7 +171,7 @@ class LatentKernelMixin(_Base):
         return Loss(loss, nll_B.detach()[:, None] / tokens_B1 * attention_mask, attention_mask)
 
     def _regularizer(self, logw_BM: Tensor) -> Tensor:
-        """R in nats a sequence."""
+        """R in nats per sequence."""
         loss = self.config.loss
         return router_regularizer(logw_BM, loss.lambda_ent, loss.lambda_lb)
 

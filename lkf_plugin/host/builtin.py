@@ -99,7 +99,7 @@ class Diffusion(AncestralSampler, TrainingModule):
         return mask_tokens(x, move_chance, self.mask_index)
 
     def _forward_pass_diffusion(self, x0: Tensor) -> Tensor:
-        """Negative log-likelihood bound a position, [B, L], in nats."""
+        """Negative log-likelihood bound per position, [B, L], in nats."""
         t = self._sample_t(x0.shape[0], x0.device)
         if self.T > 0:
             t = (t * self.T).to(torch.int) / self.T + 1 / self.T
