@@ -23,11 +23,15 @@ WIDTHS = ("default", "avx2", "avx512")  # PyTorch's names, each machine has thos
 NOT_NUMERIC = (
     "tests/benchmarks",
     "tests/cli",
-    "tests/compare",
     "tests/data",
     "tests/docs",
     "tests/evaluate",
-    "tests/report",
+    "tests/exchange",
+    "tests/experiments/compare",
+    "tests/experiments/paper",
+    "tests/experiments/tables",
+    "tests/judge",
+    "tests/records",
     "tests/test_own_words.py",
 )
 Setting = tuple[str | None, int]  # capability (None: the machine's own), threads

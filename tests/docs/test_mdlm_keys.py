@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lkf_plugin.host.mdlm_checkout import find_checkout
-from lkf_plugin.run.settings import flatten
+from lkf_plugin.runs.settings import flatten
+from lkf_plugin.upstream.checkout import find_checkout
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "mdlm.md").read_text(encoding="utf-8")
