@@ -11,13 +11,14 @@ JUDGE := $(VENV)/.judge
 TEST_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo synthetic tables test slow lint bench judge clean
+.PHONY: help install demo synthetic tables test portable slow lint bench judge clean
 
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
 	@echo "make synthetic  the synthetic studies, a short version of each (12 minutes)"
 	@echo "make tables every decoding table of the paper on AgreeText and on text, on the CPU"
 	@echo "make test   lint, types and the fast tests"
+	@echo "make portable  the numeric tests under every vector width that this CPU has"
 	@echo "make slow   the slow tests (installs the offline judge first)"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  the timings under benchmarks/"
@@ -51,6 +52,9 @@ tables: $(JUDGE)
 
 test: lint
 	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'not slow and not live'
+
+portable: $(INSTALLED)
+	$(PY) scripts/portable.py
 
 slow: $(JUDGE)
 	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'slow and not live'

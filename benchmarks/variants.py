@@ -109,7 +109,7 @@ def gamma_entropy(module: Any) -> str:
 
 @contextlib.contextmanager
 def pairs_counted() -> Iterator[list[float]]:
-    """Collects, for each step made inside, the components a sequence with a backward pass."""
+    """Collects, for each step made inside, the components per sequence with a backward pass."""
     found: list[float] = []
     original = two_phase.pair_coefficients
 
@@ -136,7 +136,7 @@ def counted(variant: Variant, shape: Shape, kept: float) -> float:
     """Operations of a step that no implementation of this variant can leave out.
 
     Args:
-        kept: components a sequence with a backward pass (``pairs_kept``).
+        kept: components per sequence with a backward pass (``pairs_kept``).
     """
     tokens = shape.batch * shape.length
     layer, head = layer_flops(shape), head_flops(shape)

@@ -13,45 +13,62 @@ from torch import Tensor, nn
 NOISE_EPS = 1e-3  # MDLM's log-linear schedule keeps at least this fraction at tau = 1
 
 
+# --- the noise level -----------------------------------------------------------------------------
+#
+# Everything is a function of sigma and of the chance 1 - exp(-sigma) that a token is masked. Where
+# several forms are equal on paper, the one that rounds as MDLM's noise_schedule.py does is taken.
+
+
+def sigma_from_move_chance(chance: Tensor) -> Tensor:
+    """sigma at which a token is masked with ``chance``; infinite at 1."""
+    return -torch.log1p(-chance)
+
+
+def move_chance_from_sigma(sigma: Tensor) -> Tensor:
+    """Chance that a token is masked at noise ``sigma``."""
+    return 1 - torch.exp(-sigma)
+
+
+def log_move_chance(sigma: Tensor) -> Tensor:
+    """Logarithm of that chance, exact also where the chance is next to 1."""
+    return torch.log1p(-torch.exp(-sigma))
+
+
 class LogLinearNoise(nn.Module):
-    """sigma(tau) = -log(1 - (1 - eps) tau), so that tokens are masked with chance (1 - eps) tau.
+    """The schedule whose chance of a mask grows linearly with time: (1 - eps) tau.
 
-    Source: MDLM, noise_schedule.LogLinearNoise (eps is fixed there too; its YAML's sigma bounds
-    are not read).
+    Calling it with MDLM times gives (sigma, d sigma / d tau). ``sigma_min`` and ``sigma_max`` are
+    the ends of the range over which importance sampling spreads its times, 0-dim.
+
+    Args:
+        eps: fraction kept at tau = 1. MDLM fixes it at ``NOISE_EPS``, and does not read the sigma
+            bounds of its YAML for this schedule.
     """
-
-    sigma_max: Tensor
-    sigma_min: Tensor
 
     def __init__(self, eps: float = NOISE_EPS) -> None:
         super().__init__()
-        self.eps = eps
-        self.sigma_max = self.total_noise(torch.tensor(1.0))
-        self.sigma_min = eps + self.total_noise(torch.tensor(0.0))
-
-    def total_noise(self, t: Tensor) -> Tensor:
-        """sigma at MDLM time ``t``."""
-        return -torch.log1p(-(1 - self.eps) * t)
-
-    def rate_noise(self, t: Tensor) -> Tensor:
-        """d sigma / dt at MDLM time ``t``."""
-        return (1 - self.eps) / (1 - (1 - self.eps) * t)
+        self.slope = 1 - eps  # of the chance of a mask, in tau
+        first, last = (self(torch.tensor(time))[0] for time in (0.0, 1.0))
+        self.sigma_min, self.sigma_max = first + eps, last  # at 0 the log chance has no bound
 
     def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """(sigma, d sigma / dt)."""
-        return self.total_noise(t), self.rate_noise(t)
+        """(sigma, d sigma / dt) at MDLM times ``t`` of any shape."""
+        chance = self.slope * t
+        return sigma_from_move_chance(chance), self.slope / (1 - chance)
 
-    def log_move_chance_bounds(self) -> tuple[Tensor, Tensor]:
-        """log(1 - exp(-sigma)) at the two ends: (f_0, f_T)."""
-        f_0 = torch.log1p(-torch.exp(-self.sigma_min))
-        f_T = torch.log1p(-torch.exp(-self.sigma_max))
-        return f_0, f_T
+    def importance_times(self, u: Tensor) -> Tensor:
+        """Times whose log move chance is spread as ``u`` in [0, 1]: from smallest to largest."""
+        low, high = log_move_chance(self.sigma_min), log_move_chance(self.sigma_max)
+        sigma = sigma_from_move_chance(torch.exp(u * high + (1 - u) * low))
+        return -torch.expm1(-sigma) / self.slope
 
-    def importance_sampling_transformation(self, t: Tensor) -> Tensor:
-        """Maps uniform ``t`` to times whose log move chance is uniform (MDLM, same name)."""
-        f_0, f_T = self.log_move_chance_bounds()
-        sigma = -torch.log1p(-torch.exp(t * f_T + (1 - t) * f_0))
-        return -torch.expm1(-sigma) / (1 - self.eps)
+
+def nelbo_weight(sigma: Tensor, dsigma: Tensor) -> Tensor:
+    """omega = dsigma / expm1(sigma) = 1 / tau, in MDLM's operation order (same bits)."""
+    return dsigma / torch.expm1(sigma)
+
+
+# --- times and masks -----------------------------------------------------------------------------
 
 
 def times_from_uniforms(u_B: Tensor, antithetic: bool, sampling_eps: float) -> Tensor:
@@ -72,16 +89,6 @@ def draw_times(
 ) -> Tensor:
     """``n`` MDLM times from torch's global generator (one ``rand`` call, as MDLM draws)."""
     return times_from_uniforms(torch.rand(n, device=device), antithetic, sampling_eps)
-
-
-def move_chance_from_sigma(sigma: Tensor) -> Tensor:
-    """Chance that a token is masked at noise ``sigma``."""
-    return 1 - torch.exp(-sigma)
-
-
-def nelbo_weight(sigma: Tensor, dsigma: Tensor) -> Tensor:
-    """omega = dsigma / expm1(sigma) = 1 / tau, in MDLM's operation order (same bits)."""
-    return dsigma / torch.expm1(sigma)
 
 
 def mask_tokens(x: Tensor, move_chance: Tensor, mask_index: int) -> Tensor:

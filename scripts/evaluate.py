@@ -6,7 +6,7 @@
     python scripts/evaluate.py outputs/demo/M8/checkpoints/last.ckpt --policy solo component=all
     python scripts/evaluate.py outputs/sotu/M8-seed1 --judge smollm2 --mauve gpt2-large
 
-One JSON record a cell goes to RUN/records; a cell whose record is there is not run again.
+One JSON record per cell goes to RUN/records; a cell whose record is there is not run again.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from experiments.paper.plan import TABLES, jobs_of
-from experiments.paper.reproduce import job_name, reproduce
+from experiments.paper.plan import TABLES
+from experiments.paper.reproduce import job_name, reproduce, work_of
 from experiments.paper.scales import SCALES, Corpus
 from experiments.tables.command import write_report
 from lkf_plugin.config import cpu_count, default_accelerator
@@ -62,9 +62,8 @@ def main() -> int:
 def show(corpora: list[Corpus], tables: tuple[str, ...], out: Path, row: str | None) -> None:
     """Commands of the trainings, and the cells that follow."""
     for corpus in corpora:
-        own = [table for table in tables if table in corpus.tables]
-        jobs = [job for job in jobs_of(own, corpus.grid) if not row or row in job_name(job)]
-        for M in corpus.components:
+        models, jobs = work_of(corpus, tables, row)
+        for M in models:
             print("python", *corpus.train_command(out, M))
         for job in jobs:
             print(

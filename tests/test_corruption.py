@@ -6,19 +6,20 @@ import pytest
 import torch
 
 from lkf_plugin import corruption
-from tests.golden_arrays import SUBS_FILES, assert_matches, load
+from tests.golden_arrays import SUBS_FILES, assert_matches, decided, load
 
 
 @pytest.mark.parametrize("name", SUBS_FILES)
 def test_time_noise_and_mask_are_mdlm_s(name):
     g = load(name)
     t = corruption.times_from_uniforms(g["u_t"], antithetic=True, sampling_eps=1e-3)
-    assert_matches(t, g["t"])
+    assert_matches(t, g["t"], "t")
     sigma, dsigma = corruption.LogLinearNoise()(g["t"])
-    assert_matches(sigma, g["sigma"])
-    assert_matches(dsigma, g["dsigma"])
+    assert_matches(sigma, g["sigma"], "sigma")
+    assert_matches(dsigma, g["dsigma"], "dsigma")
     move = corruption.move_chance_from_sigma(sigma[:, None])
-    assert_matches(move, g["move_chance"])
+    assert_matches(move, g["move_chance"], "move_chance", operand=1.0)
+    assert decided(g["u_mask"], move)
     xt = torch.where(g["u_mask"] < move, g["mask_index"], g["x0"])
     assert torch.equal(xt, g["xt"])
 
@@ -47,9 +48,8 @@ def test_the_two_clocks_meet():
 def test_importance_times_have_uniform_log_move_chance():
     noise = corruption.LogLinearNoise()
     u = torch.linspace(0, 1, 11, dtype=torch.float64)
-    sigma = noise.total_noise(noise.importance_sampling_transformation(u))
-    log_move = torch.log(corruption.move_chance_from_sigma(sigma))
-    steps = log_move.diff()
+    sigma, _ = noise(noise.importance_times(u))
+    steps = corruption.log_move_chance(sigma).diff()
     torch.testing.assert_close(steps, steps[:1].expand_as(steps), rtol=1e-4, atol=1e-6)
 
 

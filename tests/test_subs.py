@@ -14,7 +14,7 @@ def test_log_probs_are_mdlm_s(name):
     g = load(name)
     before = g["logits"].clone()
     log_probs = subs_log_probs(g["logits"], g["xt"], int(g["mask_index"]))
-    assert_matches(log_probs, g["log_probs"])
+    assert_matches(log_probs, g["log_probs"], "log_probs")
     assert torch.equal(g["logits"], before)
 
 

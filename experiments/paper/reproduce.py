@@ -51,16 +51,25 @@ def reproduce(
         if corpus.judge:  # told before hours of training
             open_judge(corpus.judge, default_accelerator())
     for corpus in corpora:
-        own = [table for table in tables if table in corpus.tables]
-        jobs = [job for job in jobs_of(own, corpus.grid) if job.components in corpus.components]
-        if row:
-            jobs = [job for job in jobs if row in job_name(job)]
-        if not jobs:
-            raise UserError(f"no cell of {', '.join(tables)} has {row} in its name.")
-        models = sorted({job.components for job in jobs} | ({1} if corpus.in_turn else set()))
+        models, jobs = work_of(corpus, tables, row)
         train(corpus, models, out, workers)
         measure(corpus, jobs, out, records / corpus.name, workers)
     return records
+
+
+def work_of(corpus: Corpus, tables: Sequence[str], row: str | None) -> tuple[list[int], list[Job]]:
+    """(models to train, cells to measure): what ``reproduce`` runs and ``--print`` shows.
+
+    Raises:
+        UserError: ``row`` is in no cell's name.
+    """
+    own = [table for table in tables if table in corpus.tables]
+    jobs = [job for job in jobs_of(own, corpus.grid) if job.components in corpus.components]
+    if row:
+        jobs = [job for job in jobs if row in job_name(job)]
+    if not jobs:
+        raise UserError(f"no cell of {', '.join(tables)} has {row} in its name.")
+    return sorted({job.components for job in jobs} | ({1} if corpus.in_turn else set())), jobs
 
 
 def job_name(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""The pooled router: one mixture weight vector a sequence."""
+"""The pooled router: one mixture weight vector per sequence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 class Router(nn.Module):
     """Mean over positions, two-layer MLP, log-softmax over the M components.
 
-    One latent a sequence is what carries correlation between positions; a router at each position
+    One latent per sequence is what carries correlation between positions; a router at each position
     would fall back to a factorised step. The last layer starts at zero: a uniform prior.
     Source: paper, "Shared trunk, router, latent branch".
     """

@@ -52,12 +52,12 @@ def total_correlation(clauses: int) -> float:
 
 
 def nelbo_optimum(clauses: int) -> float:
-    """Least NELBO a token, H / L in nats, of MDLM's loss and of a mixture's marginal NELBO."""
+    """Least NELBO per token, H / L in nats, of MDLM's loss and of a mixture's marginal NELBO."""
     return entropy_nats(clauses) / (clauses * CLAUSE_LENGTH)
 
 
 def clean_posterior_optimum(clauses: int, components: int) -> float:
-    r"""Best clean-posterior loss a token for a mixture of M components, in nats.
+    r"""Best clean-posterior loss per token for a mixture of M components, in nats.
 
     The loss is the mixture's negative log-likelihood of all masked words at once, at masking
     probability :math:`\tau \sim U[0, 1]` with weight :math:`1 / \tau`, divided by L. It equals

@@ -20,7 +20,7 @@ _SEED = 0x5EED_CA1B
 
 
 def component_means(request: DecodeRequest, options: DecodeOptions) -> Tensor:
-    """Mean score of each component at each sample's start, [G, M], nats a sequence.
+    """Mean score of each component at each sample's start, [G, M], nats per sequence.
 
     The score is ``options.score``; lower is better. Made once a start, kept in
     ``request.memory``.

@@ -1,6 +1,6 @@
 """Candidates of each sample, run side by side as rows of one engine.
 
-Shape legend: G samples, C candidates a sample, R rows = the candidates that exist, L positions.
+Shape legend: G samples, C candidates per sample, R rows = the candidates that exist, L positions.
 """
 
 from __future__ import annotations

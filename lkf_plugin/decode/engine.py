@@ -159,7 +159,7 @@ def take_likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw_token(logits_NV: Tensor, u_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Inverse-CDF draws in float64, one uniform a token: the law is exact to 2^-53.
+    """Inverse-CDF draws in float64, one uniform per token: the law is exact to 2^-53.
 
     Args:
         logits_NV: float64, overwritten at temperature 1.

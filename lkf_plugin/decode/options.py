@@ -26,7 +26,7 @@ class DecodeOptions:
         selector: how one of several candidates is picked, see ``selectors``.
         score: what ``softmax``, ``centred`` and ``calibrated`` go by: ``nelbo`` or ``evidence``.
         score_draws: T, draws of (tau, mask) a NELBO score.
-        select_temperature: of ``softmax`` (nats a sequence) and of ``calibrated`` (nats a token).
+        select_temperature: of ``softmax``, nats per sequence, and ``calibrated``, nats per token.
         shared_noise: one noise stream for all candidates of a sample.
         min_prior: floor of a component's prior weight; None is 1 / (10 M).
         num_candidates: n noise streams of one component.

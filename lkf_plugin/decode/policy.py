@@ -4,7 +4,7 @@ A policy is one function ``(request, settings) -> Decoded`` in a file of its own
 ``decode/registry.py``; it chooses components, noise sharing and a selector, and leaves the steps
 to the engine.
 
-Shape legend: G samples, M components, L positions, C candidates a sample.
+Shape legend: G samples, M components, L positions, C candidates per sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DecodeRequest:
     Attributes:
         engine: J steps of frozen components.
         x_GL: start states: all masks, or prompts with gaps.
-        seed_G: one seed a sample; a sample is a function of its start and seed.
+        seed_G: one seed per sample; a sample is a function of its start and seed.
         memory: what outlives one batch (a calibration); share it between batches of one model.
     """
 
@@ -44,7 +44,7 @@ class DecodeRequest:
         return self.engine.network.prior(self.x_GL)
 
     def draw_component(self, weight_GM: Tensor, stream: Stream = Stream.COMPONENT) -> Tensor:
-        """One component a sample from unnormalised weights, [G]."""
+        """One component per sample from unnormalised weights, [G]."""
         return self.draw_component_at(0, weight_GM, stream)
 
     def draw_component_at(

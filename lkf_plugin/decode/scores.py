@@ -1,6 +1,6 @@
 """The model's own score of finished candidates (paper, Alg. bestofm).
 
-Shape legend: R candidates, L positions, T draws. Unit: nats a sequence; lower is better.
+Shape legend: R candidates, L positions, T draws. Unit: nats per sequence; lower is better.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def mixture_nelbo(
     Args:
         x_RL: finished candidates.
         free_RL: bool; positions that were generated. Tokens of a prompt are never masked.
-        seed_R: one seed a sample, the same for its candidates.
+        seed_R: one seed per sample, the same for its candidates.
         num_draws: T.
         batch_rows: candidates evaluated at once.
     """

@@ -7,7 +7,7 @@
   component wins for being easy
 * ``random``: any candidate, unscored; the control
 
-Shape legend: G samples, C candidates a sample, M components.
+Shape legend: G samples, C candidates per sample, M components.
 """
 
 from __future__ import annotations

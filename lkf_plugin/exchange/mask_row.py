@@ -40,7 +40,7 @@ def row_order(source_size: int, source_mask: int, target_size: int, target_mask:
 
 
 def take_rows(name: str, tensor: Tensor, order: list[int]) -> Tensor:
-    """A weight in our order of rows, if it has a row a token."""
+    """A weight in our order of rows, if it has a row per token."""
     if name not in ROW_NAMES:
         return tensor
     return tensor[torch.tensor(order)].clone()

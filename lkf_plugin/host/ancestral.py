@@ -18,7 +18,7 @@ PREDICTORS = ("ddpm_cache", "ddpm")
 
 
 def sample_categorical(weights: Tensor) -> Tensor:
-    """One draw a row from unnormalised ``weights`` [..., V]: a race of exponentials.
+    """One draw per row from unnormalised ``weights`` [..., V]: a race of exponentials.
 
     Rare tokens are under-drawn in float32, because the uniform cannot be close enough to 1.
     Source: MDLM, _sample_categorical.

@@ -20,6 +20,7 @@ from lkf_plugin.backbone import build_backbone
 from lkf_plugin.corruption import (
     LogLinearNoise,
     draw_times,
+    log_move_chance,
     mask_tokens,
     move_chance_from_sigma,
     nelbo_weight,
@@ -90,7 +91,7 @@ class Diffusion(AncestralSampler, TrainingModule):
     def _sample_t(self, n: int, device: torch.device) -> Tensor:
         t_B = draw_times(n, device, self.antithetic_sampling, self.sampling_eps)
         if self.importance_sampling:
-            return self.noise.importance_sampling_transformation(t_B)
+            return self.noise.importance_times(t_B)
         return t_B
 
     def q_xt(self, x: Tensor, move_chance: Tensor) -> Tensor:
@@ -98,14 +99,14 @@ class Diffusion(AncestralSampler, TrainingModule):
         return mask_tokens(x, move_chance, self.mask_index)
 
     def _forward_pass_diffusion(self, x0: Tensor) -> Tensor:
-        """Negative log-likelihood bound a position, [B, L], in nats."""
+        """Negative log-likelihood bound per position, [B, L], in nats."""
         t = self._sample_t(x0.shape[0], x0.device)
         if self.T > 0:
             t = (t * self.T).to(torch.int) / self.T + 1 / self.T
         if self.change_of_variables:
-            f_0, f_T = self.noise.log_move_chance_bounds()
+            low, high = (log_move_chance(s) for s in (self.noise.sigma_min, self.noise.sigma_max))
             sigma, dsigma = t, None
-            move_chance = torch.exp(f_0 + t * (f_T - f_0))
+            move_chance = torch.exp(low + t * (high - low))
         else:
             sigma, dsigma = self.noise(t)
             move_chance = move_chance_from_sigma(sigma)
@@ -115,7 +116,7 @@ class Diffusion(AncestralSampler, TrainingModule):
             return self._d3pm_loss(log_probs, xt, x0, t)
         logp = log_probs.gather(-1, x0[..., None]).squeeze(-1)
         if self.change_of_variables or self.importance_sampling:
-            return logp * self.noise.log_move_chance_bounds()[0].to(logp)
+            return logp * log_move_chance(self.noise.sigma_min).to(logp)
         assert dsigma is not None
         return -logp * nelbo_weight(sigma, dsigma)[:, None]
 

@@ -18,7 +18,7 @@ class Loss(NamedTuple):
     """What ``_loss`` returns (MDLM has a class of this name and these fields).
 
     Attributes:
-        loss: 0-dim, nats a token; the gradient is taken of this.
+        loss: 0-dim, nats per token; the gradient is taken of this.
         nlls: [B, L], what the likelihood metrics add up; zero where nothing is attended.
         token_mask: [B, L], weights of ``nlls``: 1 on attended tokens.
     """

@@ -1,4 +1,4 @@
-"""The autoregressive baseline: exact likelihood, one network call a token."""
+"""The autoregressive baseline: exact likelihood, one network call per token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AR(Baseline):
     """Predicts each token from those before it.
 
     ``baseline.start`` says what comes before the first: ``mask`` puts the mask there as a start
-    symbol, so that every token is predicted and nats a token compare with the diffusion rows;
+    symbol, so that every token is predicted and nats per token compare with the diffusion rows;
     ``data`` takes the first token as given (MDLM's loader writes BOS there) and leaves it out of
     the mean, as MDLM does.
     """

@@ -1,6 +1,6 @@
 """What every baseline shares: own sampler or best of n, counted calls, likelihood with its error.
 
-Shape legend: B sequences, G samples, C candidates a sample, L positions, V vocabulary.
+Shape legend: B sequences, G samples, C candidates per sample, L positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Baseline(Diffusion):
         return build_denoiser(self.config.model, self.vocab_size)
 
     def draw(self, weights: Tensor) -> Tensor:
-        """One categorical draw a row from unnormalised weights [..., V]."""
+        """One categorical draw per row from unnormalised weights [..., V]."""
         return sample_categorical(weights.double() if self.settings.float64_draws else weights)
 
     # --- likelihood ----------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Baseline(Diffusion):
         super().on_validation_epoch_start()
 
     def on_validation_epoch_end(self) -> None:
-        """Logs ``val/nll_se`` beside ``val/nll``, nats a token."""
+        """Logs ``val/nll_se`` beside ``val/nll``, nats per token."""
         error = self.spread.standard_error()
         if error is not None:
             self.log("val/nll_se", error)
@@ -116,11 +116,11 @@ class Baseline(Diffusion):
         return num_steps
 
     def score(self, x_CGL: Tensor, draws: int) -> Tensor:
-        """Scores of finished candidates in nats a sequence, float64 [G, C]; lower is better.
+        """Scores of finished candidates in nats per sequence, float64 [G, C]; lower is better.
 
         Args:
             x_CGL: C candidates of each of G samples; a sample's candidates share their noise.
-            draws: T, network calls a candidate.
+            draws: T, network calls per candidate.
         """
         raise NotImplementedError
 
@@ -162,7 +162,7 @@ class Baseline(Diffusion):
 class DiffusionBaseline(Baseline):
     """A baseline that corrupts a text at a time t and bounds its likelihood by what it then sees.
 
-    Its corruption is a function of one uniform and one uniform id a position, so that candidates
+    Its corruption is a function of one uniform and one uniform id per position, so that candidates
     can be scored under equal noise.
     """
 

@@ -95,7 +95,7 @@ def by_rows(
 
     Args:
         rows: (sequence, position) of each row.
-        columns_N: tensors with one entry a row.
+        columns_N: tensors with one entry per row.
     """
     row_N, position_N = rows
     hidden_ND = network.output_hidden(state.h_BLD[row_N, position_N], state.act_BC, row_N)

@@ -48,7 +48,7 @@ class DUO(DiffusionBaseline):
     # --- likelihood ----------------------------------------------------------------------------
 
     def draw_noise(self, x: Tensor) -> tuple[Tensor, ...]:
-        """A uniform and a uniform id a position."""
+        """A uniform and a uniform id per position."""
         return (*super().draw_noise(x), torch.randint_like(x, self.vocab_size))
 
     def corrupt(self, x0: Tensor, t_B: Tensor, noise: tuple[Tensor, ...]) -> Tensor:

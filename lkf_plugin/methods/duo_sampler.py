@@ -36,7 +36,7 @@ def run_chain(
         last_pass: ``greedy`` takes the likeliest clean token everywhere, ``ancestral`` makes one
             step to alpha = 1, ``none`` stops. Either costs one more network call, and unlike
             MDLM's it may change every position.
-        draw: one token a row from weights.
+        draw: one token per row from weights.
 
     Source: DUO, trainer_base.Diffusion.generate_samples.
     """

@@ -110,11 +110,17 @@ class LatentKernelMixin(_Base):
 
     @torch.no_grad()
     def _sample(self, num_steps: int | None = None, eps: float | None = None) -> Tensor:
-        """Samples [G, L] under ``decode.policy``; details stay in ``last_decoded``."""
+        """Samples [G, L] under ``decode.policy``; details stay in ``last_decoded``.
+
+        Args:
+            num_steps: J; None takes ``sampling.steps``.
+            eps: MDLM time at which the steps end; None takes ``sampling.eps``.
+        """
         sampling = self.config.sampling
-        num_steps = num_steps or sampling.steps
+        num_steps = sampling.steps if num_steps is None else num_steps
+        eps = sampling.eps if eps is None else eps
         if self.policy == HOST_SAMPLER:
-            return super()._sample(num_steps, sampling.eps)
+            return super()._sample(num_steps, eps)
         batch = self.config.loader.eval_batch_size
         x_GL = self._sample_prior(batch, self.config.model.length).to(self.device)
         seed_G = mix(
@@ -125,7 +131,7 @@ class LatentKernelMixin(_Base):
         self._samples_drawn += batch
         network = self._decode_network()
         temperature = read_options(self.config.decode).temperature
-        engine = RolloutEngine(network, num_steps, sampling.eps, temperature)
+        engine = RolloutEngine(network, num_steps, eps, temperature)
         request = DecodeRequest(engine, x_GL, seed_G, self._decode_memory)
         self.last_decoded = POLICIES[self.policy](request, self.config.decode)
         return self.last_decoded.x_GL

@@ -36,7 +36,7 @@ def run_chain(
         noise: t -> (sigma, d sigma / dt).
         x_BL: start, all masks or a prompt.
         predictor: ``analytic`` (Tweedie) or ``euler``.
-        draw: one token a row from unnormalised weights.
+        draw: one token per row from unnormalised weights.
         denoise: the last call, in which the mask cannot be drawn.
 
     Source: SEDD, sampling.get_pc_sampler.

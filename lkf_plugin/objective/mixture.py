@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
-from lkf_plugin.corruption import move_chance_from_sigma, nelbo_weight
+from lkf_plugin.corruption import log_move_chance, move_chance_from_sigma, nelbo_weight
 from lkf_plugin.objective.components import ComponentScores, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
 from lkf_plugin.objective.draws import Draws
@@ -53,17 +53,17 @@ class Mixture(Objective):
     def corrupt(self, x0_BL: Tensor, attention_BL: Tensor, draws: Draws) -> Corruption:
         """Time, mask and weight as MDLM draws them, random numbers in its order."""
         t_B = draws.times(x0_BL)
-        f_0 = torch.log1p(-torch.exp(-draws.noise.sigma_min))
+        low = log_move_chance(draws.noise.sigma_min)
         if draws.change_of_variables:
-            f_T = torch.log1p(-torch.exp(-draws.noise.sigma_max))
-            sigma_B, move_B = t_B, torch.exp(f_0 + t_B * (f_T - f_0))
-            weight_B = -f_0.expand_as(t_B)
+            high = log_move_chance(draws.noise.sigma_max)
+            sigma_B, move_B = t_B, torch.exp(low + t_B * (high - low))
+            weight_B = -low.expand_as(t_B)
         else:
             sigma_B, dsigma_B = draws.noise(t_B)
             move_B = move_chance_from_sigma(sigma_B)
             weight_B = nelbo_weight(sigma_B, dsigma_B)
             if draws.importance_sampling:
-                weight_B = -f_0.expand_as(t_B)
+                weight_B = -low.expand_as(t_B)
         xt_BL = draws.hide(x0_BL, move_B[:, None])
         counted_BL = (xt_BL == draws.mask_index) & (attention_BL > 0)
         told_B = draws.told(sigma_B)

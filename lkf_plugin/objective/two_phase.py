@@ -6,7 +6,7 @@ batch. Memory then grows with the pairs that are kept, not with M.
 
 * a threshold keeps the pairs with gamma > threshold: exact at 0, error of the order of the
   threshold else;
-* ``drawn`` = S draws S components a sequence from gamma and weighs each by its count / S:
+* ``drawn`` = S draws S components per sequence from gamma and weighs each by its count / S:
   unbiased at any S, and what saves where responsibilities are broad;
 * ``drawn`` with ``keep_above`` keeps the pairs above that and draws S from the rest: unbiased,
   with less noise where one component dominates.

@@ -56,7 +56,7 @@ class WeightedMeans:
 
 
 def likelihood(nll: float) -> dict[str, float]:
-    """The three forms MDLM reports: nats a token, bits a token, perplexity."""
+    """The three forms MDLM reports: nats per token, bits per token, perplexity."""
     return {"nll": nll, "bpd": nll / LOG2, "ppl": math.exp(min(nll, 700.0))}
 
 

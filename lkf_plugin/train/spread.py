@@ -1,4 +1,4 @@
-"""Standard error of nats a token over a validation, with sequences as the independent unit."""
+"""Standard error of nats per token over a validation, with sequences as the independent unit."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _ppl_eval(config: DictConfig) -> dict[str, Any]:
 
 
 def _metrics(trainer: lightning.Trainer) -> dict[str, float]:
-    """The values logged last, by MDLM's names (`val/nll` in nats a token)."""
+    """The values logged last, by MDLM's names (`val/nll` in nats per token)."""
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 

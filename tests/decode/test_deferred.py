@@ -16,12 +16,16 @@ from tests.decode.test_engine import MASK, L, V, clean_probs, network
 
 
 def undecided_network():
-    """Its router's favourite depends on the state, and is far from certain."""
+    """Its router's favourite depends on the state, and is far from certain.
+
+    At the all-mask state the odds are set, so that no favourite is left to the rounding.
+    """
     net = network()
     with torch.no_grad():
         out = net.backbone.router.out
         out.weight.mul_(8.0)
         out.bias.sub_(net.prior(torch.full((1, L), MASK))[0])
+        out.bias.add_(torch.linspace(0.0, 0.2, len(out.bias)))
     return net
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -15,9 +13,7 @@ from torch import Tensor, nn
 
 from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.host.builtin import Diffusion
-
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "mdlm"
-CASES = [f"subs_mask_{where}_{bits}" for where in ("inside", "last") for bits in ("f32", "f64")]
+from tests.golden_arrays import DECIDED, SUBS_FILES, ClosestRace, assert_matches, decided, load
 
 
 class TableNetwork(nn.Module):
@@ -69,12 +65,7 @@ def host(arrays: dict[str, Tensor], **training: Any) -> TableDiffusion:
     return TableDiffusion(config, tokenizer).eval()
 
 
-def load(name: str) -> dict[str, Tensor]:
-    with np.load(GOLDEN / f"{name}.npz") as file:
-        return {key: torch.from_numpy(np.asarray(file[key])) for key in file.files}
-
-
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=SUBS_FILES)
 def golden(request: pytest.FixtureRequest) -> Iterator[dict[str, Tensor]]:
     arrays = load(request.param)
     torch.set_default_dtype(arrays["W"].dtype)
@@ -96,49 +87,43 @@ class Uniforms:
         return draw
 
 
-def assert_close(mine: Tensor, theirs: Tensor) -> None:
-    """Equal bits in float32; float64 within rounding."""
-    if theirs.dtype == torch.float32:
-        assert mine.dtype == torch.float32
-        assert torch.equal(mine, theirs)
-    else:
-        torch.testing.assert_close(mine, theirs.to(mine.dtype), rtol=4e-15, atol=0)
-
-
 def test_time_and_masking_given_the_uniforms(
     golden: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = host(golden)
     Uniforms(monkeypatch, golden["u_t"], golden["u_mask"])
     t = module._sample_t(4, torch.device("cpu"))
-    assert_close(t, golden["t"])
+    assert_matches(t, golden["t"], "t")
     sigma, dsigma = module.noise(t)
-    assert_close(sigma, golden["sigma"])
-    assert_close(dsigma, golden["dsigma"])
+    assert_matches(sigma, golden["sigma"], "sigma")
+    assert_matches(dsigma, golden["dsigma"], "dsigma")
     move_chance = 1 - torch.exp(-sigma[:, None])
-    assert_close(move_chance, golden["move_chance"])
+    assert_matches(move_chance, golden["move_chance"], "move_chance", operand=1.0)
+    assert decided(golden["u_mask"], move_chance)
     assert torch.equal(module.q_xt(golden["x0"], move_chance), golden["xt"])
 
 
 def test_subs(golden: dict[str, Tensor]) -> None:
     module = host(golden)
     logits = module.backbone(golden["xt"], golden["sigma"])
-    assert_close(logits, golden["logits"])
-    assert_close(module.forward(golden["xt"], golden["sigma"][:, None]), golden["log_probs"])
+    assert_matches(logits, golden["logits"], "logits")
+    log_probs = module.forward(golden["xt"], golden["sigma"][:, None])
+    assert_matches(log_probs, golden["log_probs"], "log_probs")
 
 
 def test_loss(golden: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     module = host(golden)
     Uniforms(monkeypatch, golden["u_t"], golden["u_mask"])
     losses = module._loss(golden["x0"], golden["attention_mask"])
-    assert_close(losses.nlls, golden["nlls"])
-    assert_close(losses.loss, golden["loss"])
+    assert_matches(losses.nlls, golden["nlls"], "nlls")
+    assert_matches(losses.loss, golden["loss"], "loss")
     assert torch.equal(losses.token_mask, golden["attention_mask"])
 
 
 def test_loss_given_the_seed(golden: dict[str, Tensor]) -> None:
     torch.manual_seed(5)
-    assert_close(host(golden)._loss(golden["x0"], golden["attention_mask"]).loss, golden["loss"])
+    losses = host(golden)._loss(golden["x0"], golden["attention_mask"])
+    assert_matches(losses.loss, golden["loss"], "loss")
 
 
 @pytest.mark.parametrize("step", range(3))
@@ -148,18 +133,24 @@ def test_cached_step_given_the_uniforms(
     module = host(golden)
     x, u = golden[f"step{step}_x"], golden[f"step{step}_uniform"]
     Uniforms(monkeypatch, u)
+    race = ClosestRace(monkeypatch)
     t = torch.full((x.shape[0], 1), float(golden[f"step{step}_t"]))
     with torch.no_grad():
         _, x_next = module._ddpm_caching_update(x, t, float(golden[f"step{step}_dt"]))
     assert torch.equal(x_next, golden[f"step{step}_x_next"])
+    assert race.margin > DECIDED
 
 
 @pytest.mark.parametrize("J", [1, 4, 8, 64])
-def test_trajectories_and_their_network_calls(golden: dict[str, Tensor], J: int) -> None:
+def test_trajectories_and_their_network_calls(
+    golden: dict[str, Tensor], J: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = host(golden)
+    race = ClosestRace(monkeypatch)
     torch.manual_seed(int(golden[f"sample_J{J}_seed"]))
     assert torch.equal(module._sample(num_steps=J), golden[f"sample_J{J}"])
     assert module.backbone.calls == int(golden[f"sample_J{J}_forward_calls"])
+    assert race.margin > DECIDED
 
 
 @pytest.mark.parametrize(
@@ -174,17 +165,18 @@ def test_trajectories_and_their_network_calls(golden: dict[str, Tensor], J: int)
 def test_objective_options(
     name: str, training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrays = load("objective_options")
+    arrays = load("mdlm/objective_options.npz")
     module = host(arrays, **training)
     Uniforms(monkeypatch, arrays["u_t"], arrays["u_mask"])
     losses = module._loss(arrays["x0"], torch.ones(arrays["x0"].shape))
-    assert_close(losses.nlls, arrays[f"{name}_nlls"])
-    assert_close(losses.loss, arrays[f"{name}_loss"])
+    for quantity in ("nlls", "loss"):
+        stored = f"{name}_{quantity}"
+        assert_matches(getattr(losses, quantity), arrays[stored], stored)
 
 
 def test_ddpm_without_cache_draws_the_same_law() -> None:
     """Its first step masks with 0.999 t instead of t; both end without masks."""
-    arrays = load("subs_mask_inside_f32")
+    arrays = load("mdlm/subs_mask_inside_f32.npz")
     module = host(arrays)
     module.config.sampling.predictor = "ddpm"
     torch.manual_seed(1)
@@ -200,7 +192,7 @@ def test_noise_bounds() -> None:
 
 
 def test_prompt_tokens_are_kept() -> None:
-    arrays = load("subs_mask_inside_f32")
+    arrays = load("mdlm/subs_mask_inside_f32.npz")
     module = host(arrays)
     prompt = torch.full((16,), module.mask_index)
     prompt[2:5] = torch.tensor([7, 8, 9])

@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 import torch
 
 from lkf_plugin.methods import duo_latent
 from lkf_plugin.methods.denoiser import mix_embeddings
 from lkf_plugin.methods.duo_curriculum import Curriculum, argmax_signal, gamma_of_signal
-from tests.golden_arrays import load
+from tests.golden_arrays import DECIDED, ClosestRace, load
 
 K_OF = {"bert-base-uncased": 30522, "gpt2": 50257}
 
 
-@pytest.mark.parametrize("tokenizer", K_OF)
-def test_chance_of_the_argmax_is_the_originals(tokenizer):
-    a = load(f"duo/integral_{tokenizer}.npz")
-    K = int(a["vocab_size"])
-    alpha, _ = argmax_signal(a["gamma"], K)
-    torch.testing.assert_close((alpha * (K - 1) + 1) / K, a["pt"], rtol=0, atol=4e-6)
-    torch.testing.assert_close(alpha, a["alpha_usdm"], rtol=0, atol=4e-6)
+def exact_signal(gamma, vocab_size):
+    """(alpha, d alpha / d gamma) by adaptive quadrature in 25 digits.
+
+    The slope is integrated in another form than ours, K - 1 times the density at which the best of
+    the other columns stands where the clean one does.
+    """
+    with mpmath.workdps(25):
+        K, m = mpmath.mpf(vocab_size), mpmath.exp(-mpmath.mpf(gamma) / 2)
+        places = [m + z for z in (-12, -6, -3, 0, 3, 6, 12)]
+        wins = mpmath.quad(lambda z: mpmath.npdf(z, m) * mpmath.ncdf(z) ** (K - 1), places)
+        meets = mpmath.quad(
+            lambda z: (K - 1) * mpmath.npdf(z, m) * mpmath.npdf(z) * mpmath.ncdf(z) ** (K - 2),
+            places,
+        )
+        return float((K * wins - 1) / (K - 1)), float(-K / (K - 1) * meets * m / 2)
+
+
+@pytest.mark.parametrize("gamma", (-3.5, -2.5, -1.0))
+@pytest.mark.parametrize("vocab_size", (88, *K_OF.values()))
+def test_signal_is_exact(vocab_size, gamma):
+    alpha, slope = argmax_signal(torch.tensor([gamma], dtype=torch.float64), vocab_size)
+    exact_alpha, exact_slope = exact_signal(gamma, vocab_size)
+    assert alpha.item() == pytest.approx(exact_alpha, rel=4e-15, abs=2e-15)
+    assert slope.item() == pytest.approx(exact_slope, rel=2e-14, abs=2e-15)
+
+
+def test_signal_of_two_words_has_a_closed_form():
+    """The clean column wins if the difference of two unit Gaussians stays below m."""
+    gamma = torch.linspace(-3, 2, 11, dtype=torch.float64)
+    m = torch.exp(-gamma / 2)
+    wins = torch.special.ndtr(m / 2**0.5)
+    density = torch.exp(-(m**2) / 4) / (4 * math.pi) ** 0.5
+    alpha, slope = argmax_signal(gamma, 2)
+    torch.testing.assert_close(alpha, 2 * wins - 1, rtol=4e-15, atol=2e-15)
+    torch.testing.assert_close(slope, -density * m, rtol=2e-14, atol=2e-15)
 
 
 @pytest.mark.parametrize("tokenizer", K_OF)
@@ -67,12 +96,14 @@ def test_temperature_schedule_is_the_originals():
         assert curriculum.active(step) == (step < end)
 
 
-def test_latent_is_the_originals():
+def test_latent_is_the_originals(monkeypatch):
+    race = ClosestRace(monkeypatch)
     a = load("duo/gaussian_latent.npz")
     gamma = a["gamma"][:, None].expand(a["x0"].shape)
     w = duo_latent.gaussian_latent(a["x0"], gamma, a["epsilon"])
     torch.testing.assert_close(w, a["w_t"], rtol=1e-6, atol=1e-6)
     assert torch.equal(w.argmax(-1), a["argmax"])
+    assert race.margin > DECIDED
     soft = duo_latent.soften(w, 1 / float(a["tau_inverse"]))
     torch.testing.assert_close(soft, a["soft"], rtol=1e-4, atol=1e-6)
 

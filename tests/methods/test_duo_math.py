@@ -10,7 +10,7 @@ from lkf_plugin.evaluate.diversity import sequence_entropy
 from lkf_plugin.host.ancestral import sample_categorical
 from lkf_plugin.methods import duo_math
 from lkf_plugin.methods.duo_sampler import run_chain
-from tests.golden_arrays import load
+from tests.golden_arrays import DECIDED, ClosestRace, load
 from tests.methods.tables import duo_table
 
 
@@ -106,13 +106,15 @@ def test_posterior_is_bayes_rule():
 
 @pytest.mark.parametrize("last_pass", ("greedy", "ancestral", "none"))
 @pytest.mark.parametrize("num_steps", (1, 2, 4, 8))
-def test_seeded_chains_are_the_originals(last_pass, num_steps):
+def test_seeded_chains_are_the_originals(last_pass, num_steps, monkeypatch):
     a = load("duo/generate_samples.npz")
+    race = ClosestRace(monkeypatch)
     torch.manual_seed(200 + num_steps)
     start = torch.randint(0, int(a["vocab"]), (5, 6))
     table = duo_table(a["W"])
     x = run_chain(table, LogLinearNoise(), start, num_steps, 1e-5, last_pass, sample_categorical)
     assert torch.equal(x, a[f"{last_pass}_{num_steps}"])
+    assert race.margin > DECIDED
 
 
 def test_entropy_of_a_sequence_is_the_originals():

@@ -191,6 +191,21 @@ def test_forward_serves_mdlm_s_sampler_with_marginals():
     assert samples.shape == (5, 32) and (samples != module.mask_index).all()
 
 
+@pytest.mark.parametrize("decode", ["mdlm", "commit", "best_of_m"])
+def test_the_time_of_the_last_step_is_an_argument(decode):
+    """At 0.999 next to nothing is revealed in steps, and the rest is filled greedily."""
+
+    def drawn(eps=None, setting=1e-5):
+        module = lkf("model.num_components=3", f"decode={decode}", f"sampling.eps={setting}").eval()
+        scramble(module)
+        torch.manual_seed(0)
+        return module._sample(2, eps)
+
+    assert torch.equal(drawn(), drawn(eps=1e-5))
+    assert torch.equal(drawn(eps=0.999), drawn(setting=0.999))
+    assert not torch.equal(drawn(eps=0.999), drawn())
+
+
 def test_samples_do_not_depend_on_the_batch_size():
     module = lkf("model.num_components=3", "decode=best_of_m").eval()
     scramble(module)

@@ -9,7 +9,7 @@ from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.host.ancestral import sample_categorical
 from lkf_plugin.methods import sedd_math
 from lkf_plugin.methods.sedd_sampler import run_chain
-from tests.golden_arrays import load
+from tests.golden_arrays import DECIDED, ClosestRace, load
 from tests.methods.tables import sedd_table
 
 MASK = 7
@@ -125,8 +125,9 @@ def test_analytic_steps_are_the_originals_step_by_step():
 
 @pytest.mark.parametrize("predictor", ("analytic", "euler"))
 @pytest.mark.parametrize("num_steps", (1, 2, 4, 8))
-def test_seeded_chains_are_the_originals(predictor, num_steps):
+def test_seeded_chains_are_the_originals(predictor, num_steps, monkeypatch):
     a = load("sedd/pc_sampler.npz")
+    race = ClosestRace(monkeypatch)
     torch.manual_seed(100 + num_steps)
     x = run_chain(
         sedd_table(a["W"], MASK),
@@ -139,9 +140,12 @@ def test_seeded_chains_are_the_originals(predictor, num_steps):
         sample_categorical,
     )
     assert torch.equal(x, a[f"{predictor}_{num_steps}"])
+    assert race.margin > DECIDED
 
 
 def test_categorical_draw_is_the_original(monkeypatch):
     a = load("sedd/sample_categorical.npz")
     monkeypatch.setattr(torch, "rand_like", lambda weights: a["uniform"])
+    race = ClosestRace(monkeypatch)
     assert torch.equal(sample_categorical(a["probs"]), a["sample"])
+    assert race.margin > DECIDED

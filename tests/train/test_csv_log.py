@@ -1,4 +1,4 @@
-"""metrics.csv: one row a step, and the same bytes after an interruption."""
+"""metrics.csv: one row per step, and the same bytes after an interruption."""
 
 from __future__ import annotations
 

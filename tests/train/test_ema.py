@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,14 +9,13 @@ from torch import nn
 from lkf_plugin.errors import UserError
 from lkf_plugin.train import ema
 from lkf_plugin.train.ema import ExponentialMovingAverage
-
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "mdlm" / "ema.npz"
+from tests.golden_arrays import assert_matches, load
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 25])
 def test_thirty_updates_as_mdlm(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ema, "_CHUNK", chunk)
-    golden = np.load(GOLDEN)
+    golden = load("mdlm/ema.npz")
     weights = [nn.Parameter(torch.arange(3.0)), nn.Parameter(torch.ones(2, 2))]
     average = ExponentialMovingAverage(weights, decay=float(golden["decay"]))
     for k in range(30):
@@ -28,8 +24,8 @@ def test_thirty_updates_as_mdlm(chunk: int, monkeypatch: pytest.MonkeyPatch) -> 
             weights[1] *= 0.9
         average.update(weights)
         for i in range(2):
-            expected = torch.from_numpy(golden[f"shadow{i}"][k])
-            assert torch.equal(average.shadow_params[i], expected), (k, i)
+            stored = golden[f"shadow{i}"][k]
+            assert_matches(average.shadow_params[i], stored, f"shadow{i} after update {k}")
 
 
 def test_evaluation_leaves_the_weights_as_they_were() -> None:

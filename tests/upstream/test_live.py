@@ -31,7 +31,7 @@ if mdlm_checkout.find_checkout() is None:
 
 MODELS = ("plain", "M1", "M8")
 ROOT = Path(__file__).parents[2]
-UNIFORM = math.log(len(agreetext.words()))  # nats a token of a model that has learned nothing
+UNIFORM = math.log(len(agreetext.words()))  # nats per token of a model that has learned nothing
 
 
 def last(folder: Path) -> Path:
@@ -225,6 +225,33 @@ def test_text8_goes_through_mdlms_own_tokenizer(checkout, tiny_config, tmp_path)
 
 
 # --- the built-in host against MDLM, bit for bit -----------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_hosts_have_the_same_schedule(checkout, tiny_config, tmp_path, dtype):
+    theirs, ours, _ = modules_on_both_hosts(tiny_config("plain", tmp_path))
+    u = torch.cat((torch.linspace(0, 1, 4096, dtype=dtype), torch.rand(4099, dtype=dtype)))
+    for mine, wanted in zip(ours.noise(u), theirs.noise(u), strict=True):
+        assert torch.equal(mine, wanted)
+    wanted = theirs.noise.importance_sampling_transformation(u)
+    assert torch.equal(ours.noise.importance_times(u), wanted)
+    assert torch.equal(ours.noise.sigma_min, theirs.noise.sigma_min)
+    assert torch.equal(ours.noise.sigma_max, theirs.noise.sigma_max)
+
+
+@pytest.mark.parametrize("options", ["change_of_variables", "importance_sampling"])
+def test_both_hosts_weigh_in_the_same_way(checkout, tiny_config, tmp_path, options):
+    """The two other objectives of MDLM, whose weights and times come from the schedule's ends."""
+    config = tiny_config("plain", tmp_path, f"training.{options}=true")
+    theirs, ours, prepared = modules_on_both_hosts(config)
+    shake(theirs, ours)
+    batch = prepared.train[:8]
+    losses = []
+    for module in (theirs, ours):
+        torch.manual_seed(3)
+        losses.append(module.eval()._loss(batch["input_ids"], batch["attention_mask"]))
+    assert torch.equal(losses[0].loss, losses[1].loss)
+    assert torch.equal(losses[0].nlls, losses[1].nlls)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,4 +1,4 @@
-"""best_of_m: one chain a component, the model's own score picks (paper, Alg. bestofm)."""
+"""best_of_m: one chain per component, the model's own score picks (paper, Alg. bestofm)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""calibrated: one chain a sample, its component drawn by what components proved to be worth.
+"""calibrated: one chain per sample, its component drawn by what components proved to be worth.
 
 Ours. The paper finds that the router is no judge of quality, and leaves open to choose components
 on a calibration sample. Each component's chains are scored once, on samples that are not delivered;
 then k ~ w_k exp(-c_k / temperature) with c_k its mean cost a generated token. An endless
 temperature is ``commit``; towards zero only the best component is left: the temperature walks from
-the diverse to the faithful end, at J calls a sample.
+the diverse to the faithful end, at J calls per sample.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def calibrated_weights(request: DecodeRequest, options: DecodeOptions) -> Tensor
 
 @policy("calibrated")
 def calibrated(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
-    """One chain a sample, J calls; the calibration is made once a model and start.
+    """One chain per sample, J calls; the calibration is made once per model and start.
 
-    ``settings``: ``score`` (``evidence`` or ``nelbo``), ``select_temperature`` in nats a token,
+    ``settings``: ``score`` (``evidence`` or ``nelbo``), ``select_temperature`` in nats per token,
     ``calibration_samples``, ``min_prior``.
     """
     options = DecodeOptions.read(settings)

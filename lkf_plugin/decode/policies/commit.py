@@ -17,7 +17,7 @@ from lkf_plugin.errors import UserError
 
 
 def choose_component(request: DecodeRequest, options: DecodeOptions) -> Tensor:
-    """One component a sample, [G].
+    """One component per sample, [G].
 
     ``router`` draws k from w at the start state, ``random`` uniformly among the living, a number
     takes that one.
@@ -38,7 +38,7 @@ def choose_component(request: DecodeRequest, options: DecodeOptions) -> Tensor:
 
 
 def run_committed(request: DecodeRequest, component_G: Tensor) -> Decoded:
-    """One chain a sample under the given components, J network calls."""
+    """One chain per sample under the given components, J network calls."""
     samples_G = torch.arange(component_G.numel(), device=component_G.device)
     seeds_G = request.chain_seeds(samples_G, component_G)
     rollouts = Rollouts.start(request.x_GL, component_G, seeds_G)
@@ -49,5 +49,5 @@ def run_committed(request: DecodeRequest, component_G: Tensor) -> Decoded:
 
 @policy("commit")
 def commit(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
-    """One chain a sample, J network calls; ``settings["component"]`` as in ``choose_component``."""
+    """One chain per sample, J calls; ``settings["component"]`` as in ``choose_component``."""
     return run_committed(request, choose_component(request, DecodeOptions.read(settings)))

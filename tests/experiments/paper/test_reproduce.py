@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,28 @@ def test_mistakes_are_told_before_any_training(tmp_path: Path, monkeypatch) -> N
     deaf = replace(ONE, judge=str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="nowhere"):
         command.reproduce([deaf], ["main"], tmp_path, None, workers=1)
+
+
+@pytest.mark.parametrize("row", [None, "M1.commit.J2", "best_of"])
+def test_what_is_printed_is_what_is_run(row, tmp_path: Path, monkeypatch, capsys) -> None:
+    pair = replace(ONE, components=(1, 4), tables=("main", "bestofn"))
+    scripts = Path(__file__).parents[3] / "scripts"
+    show = runpy.run_path(str(scripts / "reproduce.py"))["show"]
+    run: dict[str, list] = {}
+    monkeypatch.setattr(command, "train", lambda corpus, models, *_: run.update(models=models))
+    monkeypatch.setattr(command, "measure", lambda corpus, jobs, *_: run.update(jobs=jobs))
+    command.reproduce([pair], TABLES, tmp_path, row, workers=1)
+    show([pair], TABLES, tmp_path, row)
+    lines = capsys.readouterr().out.splitlines()
+    trained = [line for line in lines if line.startswith("python ")]
+    cells = [line.split()[1].rstrip(":") for line in lines if line.startswith("# ")]
+    assert trained == [
+        " ".join(["python", *pair.train_command(tmp_path, M)]) for M in run["models"]
+    ]
+    assert cells == [f"agreetext.{command.job_name(job)}" for job in run["jobs"]]
+    assert not any(".M8." in cell for cell in cells)  # a model that is not in this plan
+    with pytest.raises(UserError, match="no cell"):
+        show([pair], TABLES, tmp_path, "M8")
 
 
 def test_a_failed_training_shows_its_last_line(tmp_path: Path) -> None:
