@@ -150,7 +150,7 @@ def _make(
 ) -> None:
     """Writes the splits that are not there yet; the manifest lists what is whole.
 
-    Where the first split fails, nothing stays.
+    What cannot be prepared leaves nothing; what was interrupted leaves its whole splits.
     """
     ids = token_ids(tokenizer)
     manifest = store.read_manifest(folder)
@@ -158,6 +158,7 @@ def _make(
         manifest = {"digest": value_digest(covers), "covers": covers, "vocab_size": ids.vocab_size}
         manifest |= {"ids": {key: getattr(ids, key) for key in ("mask", "bos", "eos", "pad")}}
         manifest |= {"splits": {}}
+    began = bool(manifest["splits"])
     try:
         if options.kind != "text8" and not (folder / "tokenizer").is_dir():
             save = tokenizer.save_pretrained
@@ -168,8 +169,9 @@ def _make(
                 counts = _write(folder / name, options, corpus, tokenizer, ids, split, length)
                 manifest["splits"][split] = {"file": name, **counts}
                 store.write_manifest(folder, manifest)
-    except BaseException:
-        if not manifest["splits"]:
+    except BaseException as error:
+        hopeless = isinstance(error, UserError) and not began
+        if hopeless or not manifest["splits"]:
             shutil.rmtree(folder, ignore_errors=True)
         raise
 

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from lkf_plugin.errors import UserError
 
@@ -83,8 +82,8 @@ def text_lines(path: Path, form: TextFormat = UTF8) -> Iterator[str]:
         raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+def _open(path: Path) -> io.BufferedIOBase:
+    return gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _nul(path: Path, number: int) -> UnfitText:

@@ -40,5 +40,5 @@ def text_size(held_out: Block, tokenizer: PreTrainedTokenizerBase) -> tuple[int,
     """Characters and UTF-8 bytes of the text that sequences hold, special tokens aside."""
     ids_NL, mask_NL = held_out
     # One stream: a character may be cut in two between sequences that follow each other.
-    text = tokenizer.decode(ids_NL[mask_NL == 1].tolist(), skip_special_tokens=True)
+    text = str(tokenizer.decode(ids_NL[mask_NL == 1].tolist(), skip_special_tokens=True))
     return len(text), len(text.encode("utf-8"))

@@ -7,6 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import numpy as np
@@ -72,10 +73,11 @@ class HeldOutReport(L.Callback):
         if nll is None:
             return
         prepared: PreparedData = trainer.datamodule.prepared  # type: ignore[attr-defined]
-        report = measure(prepared, nll, _validated(trainer, pl_module.config.loader))
+        config: Any = pl_module.config
+        report = measure(prepared, nll, _validated(trainer, config.loader.eval_batch_size))
         print(f"\nBest at step {step}: {report.sentences()}\nNext:")
         for mode in ("sample_eval", "ppl_eval"):
-            print(f"  {_command(mode, pl_module.config)}")
+            print(f"  {_command(mode, str(config.run_dir))}")
         sys.stdout.flush()
 
 
@@ -106,10 +108,10 @@ def _block(prepared: PreparedData, split: str) -> Block:
     return ids, mask
 
 
-def _validated(trainer: L.Trainer, loader: object) -> int:
+def _validated(trainer: L.Trainer, batch_size: int) -> int:
     """How many held-out sequences a validation saw."""
     (batches,) = trainer.num_val_batches
-    return int(batches) * loader.eval_batch_size * trainer.world_size  # type: ignore[attr-defined]
+    return int(batches) * batch_size * trainer.world_size
 
 
 def _best(trainer: L.Trainer) -> tuple[float | None, int]:
@@ -121,11 +123,11 @@ def _best(trainer: L.Trainer) -> tuple[float | None, int]:
     return (None if value is None else float(value)), trainer.global_step
 
 
-def _command(mode: str, config: object) -> str:
+def _command(mode: str, run_dir: str) -> str:
     """The command that was typed, with another mode."""
     typed = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     kept = [word for word in typed if not word.startswith("mode=")]
     if not kept:
-        kept = [f"run_dir={config.run_dir}"]  # type: ignore[attr-defined]
+        kept = [f"run_dir={run_dir}"]
     program = "python main.py" if Path(sys.argv[0]).name == "main.py" else "lkf"
     return " ".join([program, *map(shlex.quote, kept), f"mode={mode}"])
