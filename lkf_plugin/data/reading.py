@@ -82,7 +82,7 @@ def text_lines(path: Path, form: TextFormat = UTF8) -> Iterator[str]:
         raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
-def _open(path: Path) -> io.BufferedIOBase:
+def _open(path: Path) -> io.BufferedReader | gzip.GzipFile:
     return gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
