@@ -15,6 +15,7 @@ from lkf_plugin.data.hashing import files_digest
 from lkf_plugin.data.jsonl import jsonl_rows
 from lkf_plugin.data.options import DataOptions
 from lkf_plugin.data.reading import UTF8, TextFormat, UnfitText, text_lines
+from lkf_plugin.data.survey import pieces
 from lkf_plugin.errors import UserError
 
 # Raise it when the same files give other documents, or another split of them.
@@ -139,15 +140,14 @@ class TextCorpus:
         return text_documents(path, unit, form)
 
     def _read(self, files: list[Path]) -> Iterator[tuple[int, str]]:
-        """Documents that are not blank, each with the digest of its words."""
+        """Documents that are not blank, each with the digest of all in it that is not blank."""
         texts = [path for path in files if not (text_suffix(path) or "").startswith(".jsonl")]
         unit = self.options.document or ("paragraph" if len(texts) == 1 else "file")
         for path in files:
             for document in self._documents_of(path, unit, self.format):
-                collapsed = collapse(document)
-                if collapsed:
-                    text = collapsed if self.options.whitespace == "collapse" else document
-                    yield _digest(collapsed), text
+                if document and not document.isspace():
+                    collapses = self.options.whitespace == "collapse"
+                    yield _digest(document), collapse(document) if collapses else document
 
     @property
     def different(self) -> int:
@@ -214,8 +214,11 @@ class TextCorpus:
 
 
 def _digest(text: str) -> int:
-    data = text.encode("utf-8")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+    """Digest of a text without its white space, a megabyte at a time."""
+    total = hashlib.blake2b(digest_size=8)
+    for piece in pieces(text, 1_000_000):
+        total.update("".join(piece.split()).encode("utf-8"))
+    return int.from_bytes(total.digest(), "big")
 
 
 def together(

@@ -83,6 +83,14 @@ def test_copies_stay_on_one_side(
     assert "60 of the 90 documents" in caplog.text
 
 
+def test_copies_of_long_documents(make_config: Make, tmp_path: Path) -> None:
+    text = "".join(f"word{i} " for i in range(300_000))  # cut into pieces for its digest
+    for name, content in (("a", text), ("b", text.replace(" ", "\n\n ")), ("c", text + "x")):
+        (tmp_path / f"{name}.txt").write_text(content)
+    found = corpus(make_config, path=str(tmp_path / "[abc].txt"))
+    assert found.different == 2
+
+
 def test_nothing_but_copies_is_one_document(make_config: Make, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"text": "a b c d e f g h i j"}) + "\n")
