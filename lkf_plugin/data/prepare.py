@@ -42,7 +42,7 @@ FORMAT = 1
 SPLITS = ("train", "valid")
 # Options that only decide the tokenizer, whose digest covers them.
 _OF_TOKENIZER = ("tokenizer_type", "vocab_size", "tokenizer_characters")
-_LONGEST_AT_ONCE = 2_000_000  # characters of one document
+_AT_ONCE = 500_000  # characters that are encoded together
 _LOG = logging.getLogger(__name__)
 
 
@@ -302,9 +302,9 @@ def _chain(first: Block, rest: Iterator[Block]) -> Iterator[Block]:
 def _encode_all(
     texts: Iterable[str], encode: Callable[[list[str]], list[Encoded]], counts: dict[str, int]
 ) -> Iterator[Encoded]:
-    """Encodes in batches of a few megabytes, which the tokenizer spreads over its threads.
+    """Encodes in batches of half a megabyte, which the tokenizer spreads over its threads.
 
-    A longer document is encoded in pieces: a tokenizer's notes take a hundred bytes per token.
+    A longer document is encoded in pieces: a tokenizer's notes take 200 bytes per character.
     """
 
     def flush(batch: list[str]) -> Iterator[Encoded]:
@@ -316,14 +316,14 @@ def _encode_all(
     batch: list[str] = []
     characters = 0
     for text in texts:
-        if len(text) > _LONGEST_AT_ONCE:
+        if len(text) > _AT_ONCE:
             yield from flush(batch)
             batch, characters = [], 0
             yield from _joined(text, encode, counts)
             continue
         batch.append(text)
         characters += len(text)
-        if characters > 2_000_000 or len(batch) == 2_000:
+        if characters > _AT_ONCE or len(batch) == 2_000:
             yield from flush(batch)
             batch, characters = [], 0
     yield from flush(batch)
@@ -333,7 +333,7 @@ def _joined(
     text: str, encode: Callable[[list[str]], list[Encoded]], counts: dict[str, int]
 ) -> Iterator[Encoded]:
     """One long document, encoded piece by piece."""
-    parts = [encode([piece])[0] for piece in pieces(text, _LONGEST_AT_ONCE)]
+    parts = [encode([piece])[0] for piece in pieces(text, _AT_ONCE)]
     ids = np.concatenate([part.ids for part in parts])
     starts = [part.starts for part in parts if part.starts is not None]
     counts["documents"] += 1
