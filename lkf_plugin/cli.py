@@ -123,6 +123,9 @@ def _sentence(error: BaseException) -> str:
     unknown = re.match(r"Could not override '([^']+)'", keep[0])
     if unknown:
         return f"{unknown[1]} is no setting: `--cfg job` shows all that there are"
+    missing = re.search(r"Missing mandatory value: (\S+)", " ".join(keep))
+    if missing:
+        return f"{missing[1]} must be set"
     if any(line.startswith("Available options in") for line in keep):
         start = next(i for i, line in enumerate(keep) if line.startswith("Available options in"))
         choices = itertools.takewhile(lambda line: not line.endswith(":"), keep[start + 1 :])

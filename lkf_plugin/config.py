@@ -107,6 +107,13 @@ def default_precision() -> str:
     return "bf16-mixed" if torch.cuda.is_available() else "32-true"
 
 
+def file_stem(path: str) -> str:
+    """Name of a file or folder without its endings, fit to be part of a folder's name."""
+    name = Path(str(path)).name.removesuffix(".gz")
+    stem = name.rpartition(".")[0] or name
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in stem) or "text"
+
+
 RESOLVERS: dict[str, Callable[..., Any]] = {
     "mul": multiply,
     "div_up": divide_up,
@@ -115,6 +122,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "accelerator": default_accelerator,
     "precision": default_precision,
     "cwd": os.getcwd,
+    "file_stem": file_stem,
 }
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import glob
+import hashlib
 import importlib.util
 import itertools
-import json
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from lkf_plugin.data.files import find_files, text_suffix
 from lkf_plugin.data.hashing import files_digest
-from lkf_plugin.data.options import DataOptions, absolute
+from lkf_plugin.data.jsonl import jsonl_rows
+from lkf_plugin.data.options import DataOptions
+from lkf_plugin.data.reading import UTF8, TextFormat, UnfitText, text_lines
+from lkf_plugin.data.survey import pieces
 from lkf_plugin.errors import UserError
 
-_SUFFIXES = (".txt", ".jsonl")
+# Raise it when the same files give other documents, or another split of them.
+_RULES = 2
 _LOG = logging.getLogger(__name__)
 
 
@@ -65,74 +69,174 @@ class SotuCorpus:
         return {"files": files_digest(self.files), "every": self.every, "offset": self.offset}
 
     def documents(self, split: str) -> Iterator[str]:
-        texts = (collapse(path.read_text(encoding="utf-8")) for path in self.files)
+        texts = (collapse("".join(text_lines(path))) for path in self.files)
         return every_nth(texts, self.every, self.offset, split)
 
 
 class TextCorpus:
-    """Local text: a ``.txt`` or ``.jsonl`` file, a folder of them, or a glob.
+    """Local text: a file, a folder of files, or a glob; see ``find_files`` for what is taken.
 
     Documents are the rows of ``.jsonl`` files; of ``.txt`` files the whole file where there are
-    several, else paragraphs between blank lines, unless ``data.document`` says otherwise. Held out
-    is ``data.valid_path``, else every n-th document with n = round(1 / valid_fraction); of a
-    single document its last ``valid_fraction``, cut between words.
+    several, else paragraphs between blank lines, unless ``data.document`` says otherwise.
+
+    Held out is ``data.valid_path``, else every n-th of the **different** documents with
+    n = round(1 / valid_fraction); a copy of a document, white space aside, goes where the first
+    one went, so that nothing is on both sides. Of a single document the last ``valid_fraction``
+    is held out, cut between words. What ``data.valid_path`` shares with ``data.path`` is held out
+    only.
     """
 
     def __init__(self, options: DataOptions) -> None:
         assert options.path is not None
         self.options = options
-        self.files = find_files(options.path, "data.path")
+        self.format = TextFormat(options.encoding, options.encoding_errors)
+        self.files = self._readable(find_files(options.path, "data.path"), "path")
         self.valid_files = (
-            find_files(options.valid_path, "data.valid_path") if options.valid_path else None
+            self._readable(find_files(options.valid_path, "data.valid_path"), "valid_path")
+            if options.valid_path
+            else None
         )
-        self._count: int | None = None
+        self._fingerprint: dict[str, Any] | None = None
+        self._different: int | None = None
+        self._held_out: set[int] | None = None
+
+    def _readable(self, files: list[Path], key: str) -> list[Path]:
+        """The files, without those that do not fit the encoding where these are to be skipped."""
+        if self.format.errors != "skip_file":
+            return files
+        strict = TextFormat(self.format.encoding)
+        kept, left_out = [], []
+        for path in files:
+            try:
+                for _ in self._documents_of(path, "line", strict):
+                    pass
+                kept.append(path)
+            except UnfitText as error:
+                left_out.append(str(error))
+        if not kept:
+            raise UserError(f"Every file of data.{key} is left out; the first one: {left_out[0]}")
+        if left_out:
+            _LOG.warning(
+                "%d of %d files of data.%s are left out (data.encoding_errors=skip_file); the "
+                "first one: %s",
+                *(len(left_out), len(files), key, left_out[0]),
+            )
+        return kept
 
     def fingerprint(self) -> dict[str, Any]:
-        both = {"train": self.files, "valid": self.valid_files}
-        return {name: files and self._files_value(files) for name, files in both.items()}
+        if self._fingerprint is None:
+            both = {"train": self.files, "valid": self.valid_files}
+            values = {name: files and self._files_value(files) for name, files in both.items()}
+            self._fingerprint = {"rules": _RULES, **values}
+        return self._fingerprint
 
     def _files_value(self, files: list[Path]) -> dict[str, Any]:
         # How files are cut into documents depends on their kind and number, not on their names.
-        return {"digest": files_digest(files), "kinds": [path.suffix for path in files]}
+        return {"digest": files_digest(files), "kinds": [text_suffix(path) for path in files]}
 
-    def _read(self, files: list[Path]) -> Iterator[str]:
-        texts = [path for path in files if path.suffix != ".jsonl"]
+    def _documents_of(self, path: Path, unit: str, form: TextFormat) -> Iterator[str]:
+        if (text_suffix(path) or "").startswith(".jsonl"):
+            return jsonl_rows(path, self.options.field, form)
+        return text_documents(path, unit, form)
+
+    def _read(self, files: list[Path]) -> Iterator[tuple[int, str]]:
+        """Documents that are not blank, each with the digest of all in it that is not blank."""
+        texts = [path for path in files if not (text_suffix(path) or "").startswith(".jsonl")]
         unit = self.options.document or ("paragraph" if len(texts) == 1 else "file")
         for path in files:
-            if path.suffix == ".jsonl":
-                found = jsonl_rows(path, self.options.field)
-            else:
-                found = text_documents(path, unit)
-            for document in found:
-                text = collapse(document) if self.options.whitespace == "collapse" else document
-                if text.strip():
-                    yield text
+            for document in self._documents_of(path, unit, self.format):
+                if document and not document.isspace():
+                    collapses = self.options.whitespace == "collapse"
+                    yield _digest(document), collapse(document) if collapses else document
 
     @property
-    def count(self) -> int:
-        """Number of documents in ``data.path``."""
-        if self._count is None:
-            self._count = sum(1 for _ in self._read(self.files))
-            if self._count == 0:
-                raise UserError(f"data.path={self.options.path} holds no text.")
-            if self._count == 1 and self.options.document is None:
+    def different(self) -> int:
+        """Number of different documents in ``data.path``."""
+        if self._different is None:
+            copies, characters = 0, 0
+            digests: set[int] = set()
+            for digest, text in self._read(self.files):
+                copies += digest in digests
+                digests.add(digest)
+                characters += len(text)
+            self._check_amount(len(digests), characters)
+            if copies:
                 _LOG.warning(
-                    "data.path=%s is one document, whose end is held out; set data.document=line "
-                    "if every line of it is a document.",
-                    self.options.path,
+                    "%d of the %d documents of data.path=%s are copies of others: each is on the "
+                    "side, train or valid, of the first one like it.",
+                    *(copies, copies + len(digests), self.options.path),
                 )
-        return self._count
+            self._different = len(digests)
+        return self._different
+
+    def _check_amount(self, documents: int, characters: int) -> None:
+        least = self.options.min_characters
+        if documents == 0:
+            raise UserError(f"data.path={self.options.path} holds no text.")
+        if characters < least:
+            raise UserError(
+                f"data.path={self.options.path} holds {characters:,} characters and this recipe "
+                f"needs {least:,} (data.min_characters): {least - characters:,} more are missing."
+            )
+        if documents == 1 and self.options.document is None and self.valid_files is None:
+            _LOG.warning(
+                "data.path=%s is one document, whose end is held out; set data.document=line "
+                "if every line of it is a document.",
+                self.options.path,
+            )
 
     def documents(self, split: str) -> Iterator[str]:
+        different = self.different
         if self.valid_files is not None:
-            yield from self._read(self.files if split == "train" else self.valid_files)
-        elif self.count == 1:
-            text = next(self._read(self.files))
+            yield from self._beside_valid_path(split, self.valid_files)
+        elif different == 1:
+            _, text = next(self._read(self.files))
             cut = cut_between_words(text, 1 - self.options.valid_fraction)
             yield text[:cut] if split == "train" else text[cut:]
         else:
             n = max(2, round(1 / self.options.valid_fraction))
-            yield from every_nth(self._read(self.files), n, min(n, self.count) - 1, split)
+            yield from together(self._read(self.files), n, min(n, different) - 1, split)
+
+    def _beside_valid_path(self, split: str, valid_files: list[Path]) -> Iterator[str]:
+        if split == "valid":
+            yield from (text for _, text in self._read(valid_files))
+            return
+        if self._held_out is None:
+            self._held_out = {digest for digest, _ in self._read(valid_files)}
+            shared = sum(digest in self._held_out for digest, _ in self._read(self.files))
+            if shared:
+                _LOG.warning(
+                    "%d documents of data.path=%s are in data.valid_path, too, and are left out of "
+                    "the training part.",
+                    *(shared, self.options.path),
+                )
+        yield from (t for digest, t in self._read(self.files) if digest not in self._held_out)
+
+
+def _digest(text: str) -> int:
+    """Digest of a text without its white space, a megabyte at a time."""
+    total = hashlib.blake2b(digest_size=8)
+    for piece in pieces(text, 1_000_000):
+        total.update("".join(piece.split()).encode("utf-8"))
+    return int.from_bytes(total.digest(), "big")
+
+
+def together(
+    documents: Iterable[tuple[int, str]], n: int, offset: int, split: str
+) -> Iterator[str]:
+    """Texts of one side, where those of equal digest stay together.
+
+    Args:
+        documents: Pairs of a digest and a text.
+        n: Of the different documents every n-th is held out,
+        offset: namely number ``offset``, ``offset`` + n and so on.
+        split: ``train`` or ``valid``.
+    """
+    held_out: dict[int, bool] = {}
+    for digest, text in documents:
+        side = held_out.setdefault(digest, len(held_out) % n == offset)
+        if side is (split == "valid"):
+            yield text
 
 
 def cut_between_words(text: str, share: float) -> int:
@@ -142,63 +246,13 @@ def cut_between_words(text: str, share: float) -> int:
     return blank
 
 
-def find_files(pattern: str, key: str) -> list[Path]:
-    """The text files that a path, a folder or a glob means, in the order of their names.
-
-    Raises:
-        UserError: There are none.
-    """
-    path = absolute(pattern)
-    if path.is_file():
-        if path.suffix not in _SUFFIXES:
-            raise UserError(f"{key}={pattern} must be a .txt or .jsonl file.")
-        return [path]
-    if path.is_dir():
-        found = [p for p in path.rglob("*") if not p.name.startswith(".")]
-    elif glob.has_magic(pattern):
-        found = [Path(name) for name in glob.glob(str(path), recursive=True)]
-    else:
-        raise UserError(f"{key}={pattern} does not exist (looked for {path}).")
-    files = sorted(p for p in found if p.is_file() and p.suffix in _SUFFIXES)
-    if not files:
-        raise UserError(f"{key}={pattern} has no .txt or .jsonl file.")
-    return files
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8-sig") as handle:
-            yield from handle
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: convert it first.") from error
-
-
-def text_documents(path: Path, unit: str) -> Iterator[str]:
+def text_documents(path: Path, unit: str, form: TextFormat = UTF8) -> Iterator[str]:
     """Cuts one text file into ``file``, ``line`` or ``paragraph`` documents, stripped."""
     if unit == "file":
-        yield "".join(_lines(path)).strip()
+        yield "".join(text_lines(path, form)).strip()
     elif unit == "line":
-        yield from (line.strip() for line in _lines(path))
+        yield from (line.strip() for line in text_lines(path, form))
     else:
-        for blank, group in itertools.groupby(_lines(path), key=str.isspace):
+        for blank, group in itertools.groupby(text_lines(path, form), key=str.isspace):
             if not blank:
                 yield "".join(group).strip()
-
-
-def jsonl_rows(path: Path, field: str) -> Iterator[str]:
-    """The texts in one field of a ``.jsonl`` file, as they are.
-
-    Raises:
-        UserError: A line is not JSON or lacks the field.
-    """
-    for number, line in enumerate(_lines(path), start=1):
-        if line.isspace():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}:{number} is not a line of JSON.") from error
-        if not isinstance(row, dict) or not isinstance(row.get(field), str):
-            has = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-            raise UserError(f"{path}:{number} has no text in field {field} (data.field): {has}.")
-        yield row[field]

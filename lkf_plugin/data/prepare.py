@@ -23,6 +23,7 @@ from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.data.hub import HubCorpus
 from lkf_plugin.data.layout import Block, Encoded, unwrapped, windows, wrapped
 from lkf_plugin.data.options import DataOptions, absolute, read_options
+from lkf_plugin.data.survey import pieces
 from lkf_plugin.data.text8 import Text8Corpus
 from lkf_plugin.data.tokenizer import (
     TokenIds,
@@ -39,6 +40,9 @@ from lkf_plugin.errors import UserError
 # Raise it when the same options give other arrays than before.
 FORMAT = 1
 SPLITS = ("train", "valid")
+# Options that only decide the tokenizer, whose digest covers them.
+_OF_TOKENIZER = ("tokenizer_type", "vocab_size", "tokenizer_characters")
+_AT_ONCE = 500_000  # characters that are encoded together
 _LOG = logging.getLogger(__name__)
 
 
@@ -108,25 +112,15 @@ def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
     }
     digest = value_digest(covers)
     folder = root / "prepared" / f"{options.train}-L{length}-{digest[:16]}"
-    with store.single_writer(folder):
-        manifest = store.read_manifest(folder)
-        if not manifest:
-            if options.kind != "text8":
-                save = tokenizer.save_pretrained
-                store.write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
-            manifest = {"digest": digest, "covers": covers, "vocab_size": ids.vocab_size}
-            manifest |= {"ids": {key: getattr(ids, key) for key in ("mask", "bos", "eos", "pad")}}
-            manifest |= {"splits": {}}
-        for split in splits:
-            if split not in manifest["splits"]:
-                name = store.split_file(options.train, split, length, options.wrap)
-                counts = _write(folder / name, options, corpus, tokenizer, ids, split, length)
-                manifest["splits"][split] = {"file": name, **counts}
-                store.write_manifest(folder, manifest)
-    loaded = {
-        split: datasets.load_from_disk(folder / manifest["splits"][split]["file"])
-        for split in splits
-    }
+    done = store.load_splits(folder, splits)
+    if done is None:
+        with store.single_writer(folder):
+            done = store.load_splits(folder, splits)
+            if done is None:
+                _make(folder, options, corpus, tokenizer, length, splits, covers)
+                done = store.load_splits(folder, splits)
+    assert done is not None
+    manifest, loaded = done
     return PreparedData(
         tokenizer=tokenizer,
         tokenizer_path="text8" if options.kind == "text8" else str(folder / "tokenizer"),
@@ -143,6 +137,43 @@ def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
         digest=digest,
         manifest=manifest,
     )
+
+
+def _make(
+    folder: Path,
+    options: DataOptions,
+    corpus: Corpus | AgreeTextCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    splits: Sequence[str],
+    covers: dict[str, Any],
+) -> None:
+    """Writes the splits that are not there yet; the manifest lists what is whole.
+
+    What cannot be prepared leaves nothing; what was interrupted leaves its whole splits.
+    """
+    ids = token_ids(tokenizer)
+    manifest = store.read_manifest(folder)
+    if "splits" not in manifest:
+        manifest = {"digest": value_digest(covers), "covers": covers, "vocab_size": ids.vocab_size}
+        manifest |= {"ids": {key: getattr(ids, key) for key in ("mask", "bos", "eos", "pad")}}
+        manifest |= {"splits": {}}
+    began = bool(manifest["splits"])
+    try:
+        if options.kind != "text8" and not (folder / "tokenizer").is_dir():
+            save = tokenizer.save_pretrained
+            store.write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
+        for split in splits:
+            if split not in manifest["splits"]:
+                name = store.split_file(options.train, split, length, options.wrap)
+                counts = _write(folder / name, options, corpus, tokenizer, ids, split, length)
+                manifest["splits"][split] = {"file": name, **counts}
+                store.write_manifest(folder, manifest)
+    except BaseException as error:
+        hopeless = isinstance(error, UserError) and not began
+        if hopeless or not manifest["splits"]:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _discard(_: object) -> None:
@@ -165,7 +196,7 @@ def _open_corpus(options: DataOptions, length: int, root: Path) -> Corpus | Agre
 def _covered_options(options: DataOptions) -> dict[str, Any]:
     """The kind's options without paths and names, whose contents the fingerprint covers, and
     without those that only decide the tokenizer."""
-    elsewhere = ("path", "valid_path", "dataset", "revision", "tokenizer_type", "vocab_size")
+    elsewhere = ("path", "valid_path", "dataset", "revision", "min_characters", *_OF_TOKENIZER)
     return {key: value for key, value in options.of_kind().items() if key not in elsewhere}
 
 
@@ -186,16 +217,35 @@ def _open_tokenizer(
         "type": options.tokenizer_type,
         "vocab_size": options.vocab_size,
     }
+    if options.tokenizer_characters is not None:
+        covers["characters"] = options.tokenizer_characters
     folder = root / "tokenizers" / f"{options.tokenizer_type}-{value_digest(covers)[:16]}"
+    if (kept := _kept_tokenizer(folder)) is not None:
+        return kept
     with store.single_writer(folder):
-        if not folder.is_dir():
+        if (kept := _kept_tokenizer(folder)) is not None:
+            return kept
 
-            def texts() -> Iterable[str]:
-                return _progress(_texts(options, corpus, "train"), "Training tokenizer")
+        def texts() -> Iterable[str]:
+            return _progress(_texts(options, corpus, "train"), "Training tokenizer")
 
-            made = train_tokenizer(texts, options.tokenizer_type, options.vocab_size)
-            store.write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
+        made = train_tokenizer(
+            texts, options.tokenizer_type, options.vocab_size, options.tokenizer_characters
+        )
+        store.write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
     return load_tokenizer(str(folder))
+
+
+def _kept_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
+    """The tokenizer trained before; a damaged one is thrown away, to be trained again."""
+    if not folder.is_dir():
+        return None
+    try:
+        return load_tokenizer(str(folder))
+    except UserError as error:
+        _LOG.warning("Training the tokenizer again: %s", error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
 
 
 def _texts(options: DataOptions, corpus: Corpus, split: str) -> Iterator[str]:
@@ -252,7 +302,10 @@ def _chain(first: Block, rest: Iterator[Block]) -> Iterator[Block]:
 def _encode_all(
     texts: Iterable[str], encode: Callable[[list[str]], list[Encoded]], counts: dict[str, int]
 ) -> Iterator[Encoded]:
-    """Encodes in batches of a few megabytes, which the tokenizer spreads over its threads."""
+    """Encodes in batches of half a megabyte, which the tokenizer spreads over its threads.
+
+    A longer document is encoded in pieces: a tokenizer's notes take 200 bytes per character.
+    """
 
     def flush(batch: list[str]) -> Iterator[Encoded]:
         for encoded in encode(batch):
@@ -263,12 +316,29 @@ def _encode_all(
     batch: list[str] = []
     characters = 0
     for text in texts:
+        if len(text) > _AT_ONCE:
+            yield from flush(batch)
+            batch, characters = [], 0
+            yield from _joined(text, encode, counts)
+            continue
         batch.append(text)
         characters += len(text)
-        if characters > 2_000_000 or len(batch) == 2_000:
+        if characters > _AT_ONCE or len(batch) == 2_000:
             yield from flush(batch)
             batch, characters = [], 0
     yield from flush(batch)
+
+
+def _joined(
+    text: str, encode: Callable[[list[str]], list[Encoded]], counts: dict[str, int]
+) -> Iterator[Encoded]:
+    """One long document, encoded piece by piece."""
+    parts = [encode([piece])[0] for piece in pieces(text, _AT_ONCE)]
+    ids = np.concatenate([part.ids for part in parts])
+    starts = [part.starts for part in parts if part.starts is not None]
+    counts["documents"] += 1
+    counts["document_tokens"] += len(ids)
+    yield Encoded(ids, np.concatenate(starts) if starts else None)
 
 
 def _checked(blocks: Iterable[Block], ids: TokenIds, counts: dict[str, int]) -> Iterator[Block]:

@@ -11,11 +11,12 @@ Layout, which is where MDLM's ``get_dataset`` looks when ``data.cache_dir`` is t
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from filelock import FileLock
 
 from lkf_plugin.data.layout import Block
+from lkf_plugin.errors import UserError
 
+_LOG = logging.getLogger(__name__)
 _MDLM_TEST_NAMES = ("text8", "lm1b", "ag_news")
 
 
@@ -71,11 +74,25 @@ def write_atomically(target: Path, write: Callable[[Path], None]) -> None:
 
 @contextmanager
 def single_writer(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, so that a second process waits for the work, not repeats it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / f"{folder.name}.lock"):
+    """Holds the folder's lock, so that a second process waits for the work, not repeats it.
+
+    Raises:
+        UserError: Nothing can be written there.
+    """
+    lock = FileLock(folder.parent / f"{folder.name}.lock")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise UserError(
+            f"Prepared data cannot be written to {folder.parent} ({error.strerror or error}): set "
+            "data.cache_dir (or LKF_CACHE) to a folder that can be written."
+        ) from error
+    try:
         _sweep(folder)
         yield
+    finally:
+        lock.release()
 
 
 def _sweep(folder: Path, older_than: float = 86_400.0) -> None:
@@ -86,9 +103,41 @@ def _sweep(folder: Path, older_than: float = 86_400.0) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest; empty where there is none yet."""
+    """The manifest; empty where there is none yet, or a damaged one, which then is made anew."""
     path = folder / "manifest.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        _LOG.warning("%s is damaged: the data is prepared again.", path)
+        return {}
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
+    whole = isinstance(manifest, dict) and isinstance(manifest.get("splits", {}), dict)
+    return manifest if whole else {}
+
+
+def load_splits(
+    folder: Path, splits: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, datasets.Dataset]] | None:
+    """Manifest and data sets, if all the splits are there; nothing is written or locked.
+
+    A damaged split is deleted, so that it is written anew.
+    """
+    manifest = read_manifest(folder)
+    loaded = {}
+    for split in splits:
+        entry = manifest.get("splits", {}).get(split)
+        if entry is None:
+            return None
+        try:
+            loaded[split] = datasets.load_from_disk(folder / entry["file"])
+        except Exception as error:  # the library raises anything from KeyError to ArrowInvalid
+            _LOG.warning("%s is damaged (%s): it is prepared again.", folder, type(error).__name__)
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+    return manifest, loaded
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:

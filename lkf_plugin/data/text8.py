@@ -16,6 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizer
 
 from lkf_plugin.data.hashing import value_digest
+from lkf_plugin.data.reading import text_lines
 from lkf_plugin.errors import UserError
 
 URL = "http://mattmahoney.net/dc/text8.zip"
@@ -116,17 +117,17 @@ def read_text8(folder: Path) -> dict[str, str]:
     """
     parts = {split: folder / f"text8.{split}.txt" for split in _SPLITS}
     if all(part.is_file() for part in parts.values()):
-        return {split: part.read_text(encoding="utf-8") for split, part in parts.items()}
+        return {split: "".join(text_lines(part)) for split, part in parts.items()}
     plain, archive = folder / "text8", folder / "text8.zip"
     if plain.is_file():
-        text = plain.read_text(encoding="utf-8")
+        text = "".join(text_lines(plain))
     else:
         if not archive.is_file():
             _download(archive)
         try:
             with zipfile.ZipFile(archive) as opened:
                 text = opened.read("text8").decode("utf-8")
-        except (zipfile.BadZipFile, KeyError) as error:
+        except (zipfile.BadZipFile, KeyError, UnicodeDecodeError) as error:
             raise UserError(f"{archive} is not the text8 archive: delete it and retry.") from error
     return {split: text[start:stop] for split, (start, stop) in _CUTS.items()}
 

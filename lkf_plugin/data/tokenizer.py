@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -68,7 +69,7 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = Text8Tokenizer()
     elif name_or_path in PINNED:
         tokenizer = _load_pinned(name_or_path)
-    elif folder.is_dir():
+    elif os.path.isdir(folder):  # False, too, for a name that no file may have
         tokenizer = _load_folder(folder)
     else:
         known = ", ".join([*PINNED, "text8", "train"])

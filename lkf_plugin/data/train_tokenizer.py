@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable
 
 from tokenizers import (
+    Regex,
     Tokenizer,
     decoders,
     models,
@@ -17,33 +19,52 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from lkf_plugin.data.options import AUTO
+from lkf_plugin.data.survey import LONGEST_RUN, Documents, spread, suitable_vocab_size, survey
 from lkf_plugin.errors import UserError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _LOG = logging.getLogger(__name__)
 
 
+# From the start of a run, or where the piece before ended: linear in the length of the text.
+_PIECES_OF_RUNS = rf"(?:(?<!\S)|\G)\S{{{LONGEST_RUN}}}|(?:(?<!\s)|\G)\s{{{LONGEST_RUN}}}"
+
+
 def train_tokenizer(
-    documents: Callable[[], Iterable[str]], kind: str, vocab_size: int
+    documents: Documents,
+    kind: str,
+    vocab_size: int | str,
+    characters: int | None = None,
 ) -> PreTrainedTokenizerBase:
     """Trains a tokenizer with special tokens [PAD] [UNK] [CLS] [SEP] [MASK] as ids 0 to 4.
 
+    A text with runs of over 1,000 characters without a blank (DNA, base64), or of as many blanks,
+    gives a tokenizer that cuts such runs into pieces of 1,000 before anything else, because the
+    time that a word takes grows with the square of its length. Decoding is not touched by it.
+
+    Ctrl-C ends the training at once.
+
     Args:
-        documents: Gives the training text, which is read once or twice.
+        documents: Gives the training text, which is read a few times.
         kind: ``wordpiece`` (BERT's uncased rules) or ``bpe`` (GPT-2's byte-level rules, cased).
-        vocab_size: Number of entries, the special ones among them.
+        vocab_size: Number of entries, the special ones among them; ``auto`` is
+            ``suitable_vocab_size``.
+        characters: Learn from about so many characters, spread evenly; None learns from all.
 
     Raises:
         UserError: ``vocab_size`` cannot hold the alphabet.
     """
-    engine = (_byte_pairs if kind == "bpe" else _word_pieces)(documents, vocab_size)
-    size = engine.get_vocab_size()
-    if size > vocab_size:
-        raise UserError(
-            f"data.vocab_size={vocab_size} cannot hold the alphabet: set at least {size}."
-        )
-    if size < vocab_size:
-        _LOG.warning("The corpus gives only %d of the %d tokens asked for.", size, vocab_size)
+    text = survey(documents)
+    documents = spread(documents, text.characters, characters)
+    size = suitable_vocab_size(text.characters) if vocab_size == AUTO else int(vocab_size)
+    build = _byte_pairs if kind == "bpe" else _word_pieces
+    engine = _interruptible(lambda: build(documents, size, text.long_runs))
+    made = engine.get_vocab_size()
+    if made > size:
+        raise UserError(f"data.vocab_size={size} cannot hold the alphabet: set at least {made}.")
+    if made < size:
+        _LOG.warning("The corpus gives only %d of the %d tokens asked for.", made, size)
     sep, cls = (SPECIALS.index(token) for token in ("[SEP]", "[CLS]"))
     engine.post_processor = processors.BertProcessing(("[SEP]", sep), ("[CLS]", cls))
     names = {f"{token[1:-1].lower()}_token": token for token in SPECIALS}
@@ -56,9 +77,39 @@ def train_tokenizer(
     )
 
 
-def _byte_pairs(documents: Callable[[], Iterable[str]], vocab_size: int) -> Tokenizer:
+def _interruptible(build: Callable[[], Tokenizer]) -> Tokenizer:
+    """Calls a function whose compiled part hears no signals in a thread of its own.
+
+    The main thread hears Ctrl-C and leaves; the other one ends with the process.
+    """
+    results: list[Tokenizer] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(build())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _cut_runs(pre_tokenizer: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """Cuts long runs into pieces before a pre-tokenizer sees them."""
+    cut = pre_tokenizers.Split(Regex(_PIECES_OF_RUNS), "isolated")
+    return pre_tokenizers.Sequence([cut, pre_tokenizer])
+
+
+def _byte_pairs(documents: Documents, vocab_size: int, long_runs: bool) -> Tokenizer:
     engine = Tokenizer(models.BPE())
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.pre_tokenizer = _cut_runs(by_bytes) if long_runs else by_bytes
     engine.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -70,7 +121,7 @@ def _byte_pairs(documents: Callable[[], Iterable[str]], vocab_size: int) -> Toke
     return engine
 
 
-def _word_pieces(documents: Callable[[], Iterable[str]], vocab_size: int) -> Tokenizer:
+def _word_pieces(documents: Documents, vocab_size: int, long_runs: bool) -> Tokenizer:
     """Trains word pieces so that the same text gives the same vocabulary.
 
     Left alone, the trainer numbers the pieces ``##x`` of one letter in the order of a hash table
@@ -78,7 +129,7 @@ def _word_pieces(documents: Callable[[], Iterable[str]], vocab_size: int) -> Tok
     collected first and given to it, sorted, as if they were special; the tokenizer is then built
     anew from the vocabulary.
     """
-    draft = _bert_rules(models.WordPiece(unk_token="[UNK]"))
+    draft = _bert_rules(models.WordPiece(unk_token="[UNK]"), long_runs)
     spaced = {word for text in documents() for word in re.split("[ \n\t\r]+", text)}
     normal = draft.normalizer.normalize_str(" ".join(sorted(spaced)))
     words = {word for word, _ in draft.pre_tokenizer.pre_tokenize_str(normal)}
@@ -89,14 +140,18 @@ def _word_pieces(documents: Callable[[], Iterable[str]], vocab_size: int) -> Tok
         show_progress=False,
     )
     draft.train_from_iterator(documents(), trainer=trainer)
-    engine = _bert_rules(models.WordPiece(draft.get_vocab(), unk_token="[UNK]"))
+    # Left at BERT's limit of 100 letters, every piece of a run would be unknown.
+    longest = {"max_input_chars_per_word": LONGEST_RUN} if long_runs else {}
+    model = models.WordPiece(draft.get_vocab(), unk_token="[UNK]", **longest)
+    engine = _bert_rules(model, long_runs)
     engine.add_special_tokens([*SPECIALS])
     return engine
 
 
-def _bert_rules(model: models.Model) -> Tokenizer:
+def _bert_rules(model: models.Model, long_runs: bool) -> Tokenizer:
     engine = Tokenizer(model)
     engine.normalizer = normalizers.BertNormalizer(lowercase=True)
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = pre_tokenizers.BertPreTokenizer()
+    engine.pre_tokenizer = _cut_runs(words) if long_runs else words
     engine.decoder = decoders.WordPiece()
     return engine

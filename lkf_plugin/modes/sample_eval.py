@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tqdm import tqdm
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.data.prompt import prompt_ids
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import row_name
@@ -40,8 +40,6 @@ from lkf_plugin.runs.common import (
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.runs.settings import write_atomically
 from lkf_plugin.train.seeding import seed_position
-
-GAP = "[MASK]"
 
 
 def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
@@ -241,29 +239,16 @@ def _write_record(
 
 
 def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
-    """Ids [L] of ``sampling.prompt``, a text or the path of a text file; gaps are masks.
-
-    Each ``[MASK]`` stands for one token. What the prompt leaves of the length is masked, too.
+    """Ids [L] of ``sampling.prompt``, framed as the run's training sequences are.
 
     Raises:
-        UserError: it is longer than the model's length, or has tokens only.
+        UserError: see ``prompt_ids``.
     """
-    given = str(config.sampling.prompt)
-    text = Path(given).read_text(encoding="utf-8") if os.path.isfile(given) else given
-    ids: list[int] = []
-    for i, piece in enumerate(text.strip("\n").split(GAP)):
-        if i:
-            ids.append(prepared.mask_index)
-        if piece.strip():
-            ids += prepared.tokenizer.encode(piece, add_special_tokens=False)
-    length = config.model.length
-    if len(ids) > length:
-        raise UserError(
-            f"sampling.prompt has {len(ids)} tokens, more than model.length={length}: shorten it."
-        )
-    ids += [prepared.mask_index] * (length - len(ids))
-    if prepared.mask_index not in ids:
-        raise UserError(
-            f"sampling.prompt leaves nothing to fill: put {GAP} where words are missing."
-        )
-    return torch.tensor(ids)
+    framed = config.data.kind != "agreetext" and config.data.get("layout") != "windows"
+    return prompt_ids(
+        str(config.sampling.prompt),
+        prepared.tokenizer,
+        config.model.length,
+        framed=framed,
+        full=bool(config.data.wrap),
+    )

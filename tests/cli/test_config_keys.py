@@ -92,7 +92,8 @@ def test_every_other_file(compose: Compose, group: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", options("experiment"))
 def test_every_experiment_is_valid(compose: Compose, name: str) -> None:
-    validate(compose(f"experiment={name}", "trainer.devices=1"), "builtin")
+    path = ["data.path=novel.txt"] if name.startswith("own-text") else []
+    validate(compose(f"experiment={name}", "trainer.devices=1", *path), "builtin")
 
 
 def test_every_group_has_been_looked_at() -> None:
@@ -136,6 +137,8 @@ def test_resolvers_are_pure_and_evaluate_nothing(compose: Compose) -> None:
     assert RESOLVERS["mul"](2, 3, 4) == 24
     assert RESOLVERS["div_up"](7, 2) == 4 and RESOLVERS["div_up"](8, 2) == 4
     assert RESOLVERS["cpu_count"](1) == 1
+    names = ("my.txt", "a/b c.jsonl.gz", "folder", "corpus/**/*.txt")
+    assert [RESOLVERS["file_stem"](name) for name in names] == ["my", "b_c", "folder", "_"]
 
 
 def test_batch_sizes_follow_the_devices(compose: Compose) -> None:

@@ -160,7 +160,10 @@ def test_saved_tokenizer_gives_the_same_ids(make_config: Make) -> None:
 
 def test_windows_without_digits(make_config: Make, tmp_path: Path) -> None:
     path = tmp_path / "digits.txt"
-    text = [f"the fox {'12' if i % 3 == 0 else 'runs'} near a small dog $" for i in range(60)]
+    text = [
+        f"the fox {'12' if i % 3 == 0 else 'runs'} near a small dog {'$' * (i + 1)}"
+        for i in range(60)
+    ]
     path.write_text("\n\n".join(text))
     config = make_config(6, path=str(path), layout="windows", drop_digit_windows=True)
     prepared = prepare(config)

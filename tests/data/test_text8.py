@@ -66,3 +66,14 @@ def test_broken_archive(tmp_path: Path) -> None:
     (tmp_path / "text8.zip").write_text("not a zip")
     with pytest.raises(UserError, match="delete it"):
         read_text8(tmp_path)
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "text8").write_bytes(b"the words \xff")
+    with pytest.raises(UserError, match="text8:1 is not utf-8 text at byte 10"):
+        read_text8(tmp_path)
+    (tmp_path / "text8").unlink()
+    with zipfile.ZipFile(tmp_path / "text8.zip", "w") as archive:
+        archive.writestr("text8", b"the words \xff")
+    with pytest.raises(UserError, match="is not the text8 archive"):
+        read_text8(tmp_path)
