@@ -16,11 +16,11 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from lkf_plugin.backbone import MatchedTrunk
-from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.baselines.causal import CausalTransformer
 from lkf_plugin.baselines.foreign import METHODS, PREFIX, Foreign, read_foreign
 from lkf_plugin.baselines.mask_row import row_order, take_rows
 from lkf_plugin.baselines.pickles import write_plain
+from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 
 LAYOUTS = ("sedd", "huggingface")

@@ -11,7 +11,7 @@ import lightning as L
 from omegaconf import DictConfig
 
 from lkf_plugin.baselines.settings import baseline_name
-from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.estimate import Estimate
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
@@ -20,9 +20,10 @@ from lkf_plugin.evaluate.record import LIKELIHOOD
 from lkf_plugin.evaluate.run_records import RunRecords, likelihood_precision, method_of
 from lkf_plugin.evaluate.sequences import SequenceErrors
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.run.common import build_module, build_trainer, find_checkpoint, load_weights
+from lkf_plugin.run.common import build_module, build_trainer, load_weights
 from lkf_plugin.run.load import LoadedRun
 from lkf_plugin.run.settings import run_record, write_atomically
+from lkf_plugin.runs.evaluated import open_checkpoint, prepare_in_its_tokenizer, say_loaded
 from lkf_plugin.train.datamodule import TokenBatches
 
 RECORDS = "records"  # in the run folder
@@ -34,15 +35,16 @@ def ppl_eval(config: DictConfig) -> dict[str, Any]:
     Returns:
         The contents of ``ppl_eval.json``.
     """
-    prepared = prepare(config, splits=("valid",))
-    path = find_checkpoint(config)
+    opened = open_checkpoint(config)
+    prepared = prepare_in_its_tokenizer(config, opened)
     module = build_module(config, prepared.tokenizer)
-    loaded = load_weights(module, path)
+    step = load_weights(module, opened.path, opened.checkpoint)["step"]
     if config.eval.disable_ema:
         module.ema = None
+    say_loaded(opened, module, config)
     trainer = build_trainer(config, logger=False, callbacks=[SequenceErrors()])
     trainer.validate(module, datamodule=TokenBatches(prepared, config), verbose=False)
-    return write_likelihood(LoadedRun(config, module, prepared, path, loaded["step"]), trainer)
+    return write_likelihood(LoadedRun(config, module, prepared, opened.path, step), trainer)
 
 
 def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
