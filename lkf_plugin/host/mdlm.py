@@ -49,7 +49,7 @@ from lkf_plugin.runs.evaluated import (
 )
 from lkf_plugin.runs.resume import find_resume
 from lkf_plugin.runs.start import check_start
-from lkf_plugin.runs.tokenizer import keep_tokenizer
+from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer
 from lkf_plugin.train import read_once
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def run(config: DictConfig) -> dict[str, Any]:
         hosted.callbacks.stamp_card = {"_target_": stamp.TARGET, "card": card}
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
             save_settings(config, run_record("mdlm", prepared.digest), folder)
-            keep_tokenizer(prepared.tokenizer, folder)
+            keep_tokenizer(prepared.tokenizer, folder / FOLDER)
         return _metrics(_run_main(upstream, hosted, prepared))
 
 

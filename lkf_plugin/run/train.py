@@ -19,7 +19,7 @@ from lkf_plugin.runs.identity import Card, make_card, read_card
 from lkf_plugin.runs.resume import Resume, check_card, find_resume
 from lkf_plugin.runs.stamp import StampCard
 from lkf_plugin.runs.start import check_start
-from lkf_plugin.runs.tokenizer import keep_tokenizer, tokenizer_card
+from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer, tokenizer_card
 from lkf_plugin.train import read_once
 from lkf_plugin.train.datamodule import TokenBatches
 
@@ -62,9 +62,9 @@ def check_run(config: DictConfig, prepared: PreparedData, resume: Resume) -> Non
     Raises:
         UserError: names what differs.
     """
-    check_card(config, resume)
     card = read_card(resume.checkpoint, resume.path) or {}
     check_resume(config, prepared.digest, resume.path, card.get("data"))
+    check_card(config, resume)
 
 
 def card_of(config: DictConfig, prepared: PreparedData) -> Card:
@@ -88,7 +88,7 @@ def _finished(config: DictConfig, resume: Resume) -> bool:
 def _note_run(config: DictConfig, prepared: PreparedData) -> None:
     folder = Path(config.run_dir)
     save_settings(config, run_record("builtin", prepared.digest), folder)
-    keep_tokenizer(prepared.tokenizer, folder)
+    keep_tokenizer(prepared.tokenizer, folder / FOLDER)
     print(f"run folder: {folder}", flush=True)
 
 

@@ -14,6 +14,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.runs.identity import Card, tokenizer_words
 
 FOLDER = "tokenizer"  # in a run folder
+SUFFIX = ".tokenizer"  # of the folder beside an imported checkpoint
 
 
 def tokenizer_card(tokenizer: PreTrainedTokenizerBase, name: str) -> dict[str, Any]:
@@ -32,19 +33,21 @@ def tokenizer_card(tokenizer: PreTrainedTokenizerBase, name: str) -> dict[str, A
     }
 
 
-def keep_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Saves a tokenizer's files into a run folder; text8's has none and is known by name."""
-    target = folder / FOLDER
+def keep_tokenizer(tokenizer: PreTrainedTokenizerBase, target: Path) -> None:
+    """Saves a tokenizer's files as the folder ``target``; text8's has none and is known by name.
+
+    Raises:
+        UserError: something else is there already.
+    """
     if isinstance(tokenizer, Text8Tokenizer):
         return
     if target.is_dir():
         if _kept(target, tokenizer_digest(tokenizer)) is not None:
             return
-        for file in target.iterdir():
-            if file.is_file():
-                file.unlink()
-        tokenizer.save_pretrained(target)
-        return
+        raise UserError(
+            f"{target} is damaged or holds another tokenizer than this one's: delete that folder, "
+            "and it is written anew."
+        )
 
     def save(path: Path) -> None:
         tokenizer.save_pretrained(path)
@@ -55,7 +58,7 @@ def keep_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 def tokenizer_of(checkpoint: Path, card: Card) -> PreTrainedTokenizerBase | None:
     """The tokenizer that a checkpoint was trained with, from beside it; None if it is not there.
 
-    It is looked for beside the checkpoint and in the folder above, which is the run's.
+    It is looked for beside the checkpoint, where an import puts it, and in its run folder.
 
     Raises:
         UserError: the files there are damaged or of another tokenizer.
@@ -65,7 +68,8 @@ def tokenizer_of(checkpoint: Path, card: Card) -> PreTrainedTokenizerBase | None
         return None
     if known.get("name") == "text8":
         return complete(Text8Tokenizer(), "text8")
-    for folder in (checkpoint.parent / FOLDER, checkpoint.parent.parent / FOLDER):
+    places = (checkpoint.with_suffix(SUFFIX), checkpoint.parent / FOLDER)
+    for folder in (*places, checkpoint.parent.parent / FOLDER):
         if not folder.is_dir():
             continue
         tokenizer = _kept(folder, known["digest"])
