@@ -74,9 +74,7 @@ def run(config: DictConfig) -> dict[str, Any]:
     folder = Path(config.run_dir)
     with only_trainer_of(folder):
         resume = find_resume(config)
-        upstream, hosted = _start(config)
-        prepared = prepare(config)
-        _adapt(hosted, prepared)
+        upstream, hosted, prepared = _set_up(config)
         hosted.checkpointing.resume_from_ckpt = resume is not None
         if resume is None:
             check_start(config, prepared)
@@ -133,6 +131,14 @@ def _ppl_eval(config: DictConfig) -> dict[str, Any]:
 def _metrics(trainer: lightning.Trainer) -> dict[str, float]:
     """The values logged last, by MDLM's names (`val/nll` in nats a token)."""
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+def _set_up(config: DictConfig) -> tuple[Upstream, DictConfig, PreparedData]:
+    """Load MDLM, and prepare the data and the configuration that training is given."""
+    upstream, hosted = _start(config)
+    prepared = prepare(config)
+    _adapt(hosted, prepared)
+    return upstream, hosted, prepared
 
 
 def _start(config: DictConfig) -> tuple[Upstream, DictConfig]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ def test_no_call_is_made(tmp_path: Path, module: str, name: str, layout: str) ->
         found = None
     assert not (tmp_path / "touched").exists()
     assert found is None or type(found).__mro__[1].__name__ == "_Empty"
+
+
+def test_the_pickle_of_these_tests_does_call(tmp_path: Path) -> None:
+    pickle.loads(call("os", "mkdir", touch(tmp_path)))
+    assert (tmp_path / "touched").exists()
 
 
 def _with_pickle(path: Path, code: bytes, folder: Path) -> bytes:
