@@ -66,3 +66,12 @@ def test_broken_archive(tmp_path: Path) -> None:
     (tmp_path / "text8.zip").write_text("not a zip")
     with pytest.raises(UserError, match="delete it"):
         read_text8(tmp_path)
+
+
+def test_another_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: io.BytesIO(b"another archive"))
+    with pytest.raises(UserError, match="gave another archive than text8"):
+        read_text8(tmp_path)
+    assert list(tmp_path.iterdir()) == []
