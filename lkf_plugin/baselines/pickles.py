@@ -77,12 +77,39 @@ class _Empty:
         pass
 
 
-_BUILTINS = ("bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list")
+_BUILTINS: tuple[str, ...] = (
+    "bool",
+    "bytearray",
+    "bytes",
+    "complex",
+    "dict",
+    "float",
+    "frozenset",
+    "int",
+    "list",
+)
 _BUILTINS += ("object", "set", "slice", "str", "tuple")
 _STORAGES = ("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double")
-_DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32")
+_DTYPES: tuple[str, ...] = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+)
 _DTYPES += ("float64",)
-_NODES = ("AnyNode", "BooleanNode", "BytesNode", "EnumNode", "FloatNode", "IntegerNode")
+_NODES: tuple[str, ...] = (
+    "AnyNode",
+    "BooleanNode",
+    "BytesNode",
+    "EnumNode",
+    "FloatNode",
+    "IntegerNode",
+)
 _NODES += ("InterpolationResultNode", "PathNode", "StringNode")
 # Everything that weights and a configuration consist of, by module and name: nothing else is found,
 # and no name with a dot, which pickle would follow from one object into another.
