@@ -128,7 +128,8 @@ def _read_safetensors(source: Path) -> Foreign:
             raise UserError(f"{beside} is damaged: it holds no object")
         kind = str(said.get("model_type", "")).lower()
         found.method = next((m for m in METHODS if m in kind), None)
-        model = said.get("model") if isinstance(said.get("model"), dict) else {}
+        nested = said.get("model")
+        model: dict[str, Any] = nested if isinstance(nested, dict) else {}
         found.length = said.get("model_length") or said.get("length") or model.get("length")
         found.mask_index = said.get("mask_index")
         if "graph" in said:  # SEDD's own, which appends its mask
