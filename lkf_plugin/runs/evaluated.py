@@ -15,7 +15,6 @@ from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.data.options import absolute
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.settings import load_record, load_settings, plain
 from lkf_plugin.runs.identity import (
     CARD,
     Card,
@@ -24,6 +23,7 @@ from lkf_plugin.runs.identity import (
     read_card,
     tokenizer_words,
 )
+from lkf_plugin.runs.settings import load_record, load_settings, plain
 from lkf_plugin.runs.tokenizer import FOLDER, tokenizer_card, tokenizer_of
 from lkf_plugin.train.checkpoint import BEST, LAST
 

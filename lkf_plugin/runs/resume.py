@@ -82,7 +82,7 @@ def check_card(config: DictConfig, resume: Resume) -> None:
     Raises:
         UserError: names the option and both values.
     """
-    from lkf_plugin.run.settings import plain
+    from lkf_plugin.runs.settings import plain
 
     card = read_card(resume.checkpoint, resume.path)
     if card is not None:

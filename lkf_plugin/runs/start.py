@@ -6,12 +6,12 @@ import os
 
 from omegaconf import DictConfig
 
-from lkf_plugin.baselines.settings import NONE, baseline_name
 from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.settings import plain
+from lkf_plugin.methods.settings import NONE, baseline_name
 from lkf_plugin.runs.identity import card_of_settings, compare, read_card
+from lkf_plugin.runs.settings import plain
 from lkf_plugin.runs.tokenizer import tokenizer_card
 
 # A mixture starts from a factorised network: its latent is new. T only weighs the objective.

@@ -11,7 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from lkf_plugin.baselines.pickles import ALLOWED, read_pickled
+from lkf_plugin.exchange.pickles import ALLOWED, read_pickled
 
 
 def touch(folder: Path) -> bytes:

@@ -17,9 +17,9 @@ from omegaconf import DictConfig
 from lkf_plugin import cli
 from lkf_plugin.checkpoint_file import read_checkpoint, require_training_state
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.load import load_run
-from lkf_plugin.run.settings import load_record, load_settings
 from lkf_plugin.runs.identity import CARD
+from lkf_plugin.runs.load import load_run
+from lkf_plugin.runs.settings import load_record, load_settings
 from lkf_plugin.train.csv_log import CsvLog
 from tests.cli.conftest import TINY
 

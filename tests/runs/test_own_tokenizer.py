@@ -13,8 +13,8 @@ import torch
 
 from lkf_plugin.data.tokenizer import load_tokenizer, tokenizer_digest
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.load import load_run
 from lkf_plugin.runs.identity import CARD
+from lkf_plugin.runs.load import load_run
 from tests.runs.conftest import WORDS, TextRun, paragraph
 
 Evaluate = Callable[..., dict[str, Any]]

@@ -109,7 +109,7 @@ def test_resuming_reads_the_checkpoint_once_and_prepares_once(
     loads, prepares = [], []
     load = torch.load
     monkeypatch.setattr(torch, "load", lambda f, **kw: loads.append(str(f)) or load(f, **kw))
-    from lkf_plugin.run import train as train_module
+    from lkf_plugin.modes import train as train_module
 
     prepare = train_module.prepare
     monkeypatch.setattr(

@@ -1,0 +1,107 @@
+"""mode=train on the built-in host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hydra.utils
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_only
+from omegaconf import DictConfig
+
+from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.errors import UserError
+from lkf_plugin.runs.common import build_module, build_trainer
+from lkf_plugin.runs.identity import Card, make_card, read_card
+from lkf_plugin.runs.lock import only_trainer_of
+from lkf_plugin.runs.resume import Resume, check_card, find_resume
+from lkf_plugin.runs.settings import check_resume, run_record, save_settings
+from lkf_plugin.runs.stamp import StampCard
+from lkf_plugin.runs.start import check_start
+from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer, tokenizer_card
+from lkf_plugin.train import read_once
+from lkf_plugin.train.datamodule import TokenBatches
+
+
+def train(config: DictConfig) -> dict[str, float]:
+    """Trains, or goes on where the run folder's last checkpoint stands.
+
+    Returns:
+        The values logged last, by name.
+    """
+    with only_trainer_of(Path(config.run_dir)):
+        resume = find_resume(config)
+        prepared = prepare(config)
+        if resume is None:
+            check_start(config, prepared)
+        else:
+            check_run(config, prepared, resume)
+            if _finished(config, resume):
+                return {}
+            read_once.keep(resume.path, resume.checkpoint)
+        card = card_of(config, prepared)
+        _note_run(config, prepared)
+        L.seed_everything(config.seed, verbose=False)
+        module = build_module(config, prepared.tokenizer)
+        callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
+        callbacks.append(StampCard(card))
+        trainer = build_trainer(config, _loggers(config), callbacks)
+        trainer.fit(
+            module,
+            datamodule=TokenBatches(prepared, config),
+            ckpt_path=str(resume.path) if resume else None,
+            weights_only=True,
+        )
+        return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+def check_run(config: DictConfig, prepared: PreparedData, resume: Resume) -> None:
+    """Refuses to go on with another network, other settings or other data, on either host.
+
+    Raises:
+        UserError: names what differs.
+    """
+    card = read_card(resume.checkpoint, resume.path) or {}
+    check_resume(config, prepared.digest, resume.path, card.get("data"))
+    check_card(config, resume)
+
+
+def card_of(config: DictConfig, prepared: PreparedData) -> Card:
+    """What the run's checkpoints say of themselves."""
+    name = str(config.data.tokenizer_name_or_path)
+    return make_card(config, tokenizer_card(prepared.tokenizer, name), prepared.digest)
+
+
+def _finished(config: DictConfig, resume: Resume) -> bool:
+    if resume.step < config.trainer.max_steps:
+        print(
+            f"going on from step {resume.step} of {config.trainer.max_steps} ({resume.path})",
+            flush=True,
+        )
+        return False
+    print(f"this run is complete: {resume.path} stands at step {resume.step}", flush=True)
+    return True
+
+
+@rank_zero_only
+def _note_run(config: DictConfig, prepared: PreparedData) -> None:
+    folder = Path(config.run_dir)
+    save_settings(config, run_record("builtin", prepared.digest), folder)
+    keep_tokenizer(prepared.tokenizer, folder / FOLDER)
+    print(f"run folder: {folder}", flush=True)
+
+
+def _loggers(config: DictConfig) -> list[Any]:
+    """The ``logger`` group, and MDLM's ``wandb`` key."""
+    try:
+        loggers = [hydra.utils.instantiate(entry) for entry in (config.logger or {}).values()]
+        if config.wandb is not None:
+            from lightning.pytorch.loggers import WandbLogger
+
+            loggers.append(WandbLogger(**config.wandb))
+    except Exception as error:
+        if isinstance(error.__cause__ or error, ModuleNotFoundError):
+            raise UserError(f"This logger needs a package that is missing: {error}") from error
+        raise
+    return loggers
