@@ -42,13 +42,20 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"wrote {options.target}")
             return 0
         mask_index, vocab_size = options.mask_index, options.vocab_size
+        card = None
         if options.tokenizer:
             from lkf_plugin.data import load_tokenizer, token_ids
+            from lkf_plugin.runs.tokenizer import SUFFIX, keep_tokenizer, tokenizer_card
 
-            ids = token_ids(load_tokenizer(options.tokenizer))
+            tokenizer = load_tokenizer(options.tokenizer)
+            ids, card = token_ids(tokenizer), tokenizer_card(tokenizer, options.tokenizer)
             mask_index, vocab_size = ids.mask, ids.vocab_size
-        wanted = Wanted(options.method, mask_index, vocab_size, options.source_mask, options.length)
+        wanted = Wanted(
+            options.method, mask_index, vocab_size, options.source_mask, options.length, card
+        )
         settings = import_checkpoint(options.source, options.target, options.trust_pickle, wanted)
+        if options.tokenizer:
+            keep_tokenizer(tokenizer, options.target.with_suffix(SUFFIX))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +9,10 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
+from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 
 PREFIXES = ("backbone.trunk.", "backbone.")
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """A training checkpoint on the CPU, without unpickling objects.
-
-    Raises:
-        UserError: not there, truncated, or holding pickled objects.
-    """
-    if not Path(path).is_file():
-        raise UserError(f"There is no checkpoint at {path}: check the path.")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{path} holds pickled objects or is damaged: bring a checkpoint of another "
-            "trainer in with scripts/import_checkpoint.py, or take an older checkpoint."
-        ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path} is truncated or is no checkpoint: take an older one ({error})."
-        ) from error
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise UserError(f"{path} is no training checkpoint: it has no state_dict.")
-    return checkpoint
 
 
 def trunk_weights(
@@ -69,7 +45,10 @@ def trunk_weights(
     ema = checkpoint.get("ema")
     if ema is not None:
         # the average is a list in parameter order; the trunk's parameters come first
-        weights = dict(zip(names, ema["shadow_params"][: len(names)], strict=True))
+        shadows = ema["shadow_params"][: len(names)]
+        if len(shadows) < len(names):
+            raise UserError(f"{path} is damaged: its weight average is not whole.")
+        weights = dict(zip(names, shadows, strict=True))
     return weights
 
 

@@ -80,7 +80,11 @@ class PreparedData:
     manifest: dict[str, Any]
 
 
-def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
+def prepare(
+    config: DictConfig,
+    splits: Sequence[str] = SPLITS,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> PreparedData:
     """Tokenizes the corpus of ``config.data`` at ``config.model.length``, or finds it done.
 
     Processes that call this at the same time share the work of the first.
@@ -88,6 +92,8 @@ def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
     Args:
         config: The whole configuration.
         splits: Which splits to make; an evaluation needs no ``train``.
+        tokenizer: A run's own, in place of the one that the options name; generated corpora keep
+            theirs.
 
     Returns:
         The prepared data.
@@ -98,7 +104,8 @@ def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
     options, length = read_options(config)
     root = absolute(options.cache_dir)
     corpus = _open_corpus(options, length, root)
-    tokenizer = _open_tokenizer(options, corpus, root)
+    if tokenizer is None or isinstance(corpus, AgreeTextCorpus):
+        tokenizer = _open_tokenizer(options, corpus, root)
     ids = token_ids(tokenizer)
     covers = {
         "format": FORMAT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import string
 import tempfile
@@ -19,7 +20,9 @@ from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.data.reading import text_lines
 from lkf_plugin.errors import UserError
 
+# The host is not sure to speak TLS: the digest says whether it is the archive.
 URL = "http://mattmahoney.net/dc/text8.zip"
+ARCHIVE_SHA256 = "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232"
 SPECIALS = ("[CLS]", "[SEP]", "[BOS]", "[EOS]", "[MASK]", "[PAD]", "[RESERVED]", "[UNK]")
 SYMBOLS = (*SPECIALS, *string.ascii_lowercase, " ")
 _SPLITS = ("train", "validation", "test")
@@ -137,12 +140,21 @@ def _download(target: Path) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as out, urllib.request.urlopen(URL, timeout=30) as source:
+            digest = hashlib.sha256()
             while chunk := source.read(1 << 20):
+                digest.update(chunk)
                 out.write(chunk)
+        if digest.hexdigest() != ARCHIVE_SHA256:
+            raise UserError(
+                f"{URL} gave another archive than text8 (SHA-256 {digest.hexdigest()[:12]}, not "
+                f"{ARCHIVE_SHA256[:12]}): put the right text8.zip into {target.parent}, or set "
+                "data.path to a folder that has it."
+            )
         os.replace(name, target)
     except (urllib.error.URLError, OSError) as error:
-        Path(name).unlink(missing_ok=True)
         raise UserError(
             f"text8 is not in {target.parent} and {URL} cannot be reached: put text8.zip there, or "
             "set data.path to a folder that has it."
         ) from error
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -99,7 +99,7 @@ def _packaged_gpt2() -> PreTrainedTokenizerBase | None:
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copy(data / "encoder.json", Path(folder, "vocab.json"))
                 shutil.copy(data / "vocab.bpe", Path(folder, "merges.txt"))
-                return GPT2TokenizerFast.from_pretrained(folder)
+                return GPT2TokenizerFast.from_pretrained(folder, trust_remote_code=False)
     return None
 
 
@@ -107,13 +107,13 @@ def _load_folder(folder: Path) -> PreTrainedTokenizerBase:
     has = {path.name for path in folder.iterdir()}
     try:
         if "tokenizer_config.json" in has:
-            return AutoTokenizer.from_pretrained(folder)
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if "tokenizer.json" in has:
             return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
         if {"vocab.json", "merges.txt"} <= has:
-            return GPT2TokenizerFast.from_pretrained(folder)
+            return GPT2TokenizerFast.from_pretrained(folder, trust_remote_code=False)
         if "vocab.txt" in has:
-            return BertTokenizerFast.from_pretrained(folder)
+            return BertTokenizerFast.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # transformers raises anything from KeyError to OSError
         reason = str(error).splitlines()[0] if str(error) else ""
         raise UserError(

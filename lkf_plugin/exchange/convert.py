@@ -7,6 +7,8 @@ What comes out of an import holds tensors and plain numbers only: `state_dict` u
 from __future__ import annotations
 
 import json
+import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,16 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from lkf_plugin import __version__
 from lkf_plugin.backbone import MatchedTrunk
-from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.foreign import METHODS, PREFIX, Foreign, read_foreign
 from lkf_plugin.exchange.mask_row import row_order, take_rows
 from lkf_plugin.exchange.pickles import write_plain
 from lkf_plugin.methods.causal import CausalTransformer
+from lkf_plugin.methods.settings import PROCESS
+from lkf_plugin.runs.identity import CARD, FORMAT, Card
 
 LAYOUTS = ("sedd", "huggingface")
 
@@ -35,6 +40,8 @@ class Wanted:
         mask_index, vocab_size: of our tokenizer; given together they move the mask's row.
         source_mask: the checkpoint's mask id, where its layout does not tell.
         length: sequence length.
+        tokenizer: what `runs.tokenizer.tokenizer_card` says of the tokenizer that the checkpoint is
+            for.
     """
 
     method: str | None = None
@@ -42,6 +49,7 @@ class Wanted:
     vocab_size: int | None = None
     source_mask: int | None = None
     length: int | None = None
+    tokenizer: dict[str, Any] | None = None
 
 
 def import_checkpoint(
@@ -50,7 +58,7 @@ def import_checkpoint(
     """Converts `source` to `target`; a configuration is saved beside it with suffix .yaml.
 
     Returns:
-        Overrides that describe the model on our command line.
+        Overrides that describe the model on our command line, quoted for a shell.
 
     Raises:
         UserError: unreadable, another network, another vocabulary, or a mask row left open.
@@ -74,11 +82,66 @@ def import_checkpoint(
     converted["state_dict"] = {PREFIX + name: tensor for name, tensor in state.items()}
     if average is not None:
         converted["ema"] = average
+    length = _checked_length(wanted.length or foreign.length, source)
+    settings = overrides(foreign, network, method, length, average)
+    converted[CARD] = imported_card(foreign, method, wanted, source)
     write_plain(converted, target)
     if foreign.config is not None:
         plain = OmegaConf.to_container(foreign.config)
         OmegaConf.save(OmegaConf.create(plain), target.with_suffix(".yaml"))
-    return overrides(foreign, network, method, wanted.length or foreign.length, average)
+    return settings
+
+
+def imported_card(foreign: Foreign, method: str, wanted: Wanted, source: Path) -> Card:
+    """What an imported checkpoint says of itself: as much as its file tells."""
+    sizes = sizes_of(foreign.state, source)
+    keys = ("hidden_size", "n_blocks", "n_heads") + (() if method == "ar" else ("cond_dim",))
+    network = {"type": "ddit", **{key: sizes[key] for key in keys}}
+    process = dict(PROCESS[method])
+    if method == "mdlm" and _has_process(foreign):
+        process |= _process_of(foreign, source)
+    card = {"name": method, **({"start": "data"} if method == "ar" else {})}
+    tokenizer = wanted.tokenizer or {}
+    return {
+        "format": FORMAT,
+        "method": card,
+        "network": network,
+        "process": process,
+        "tokenizer": tokenizer,
+        "version": __version__,
+    }
+
+
+def _has_process(foreign: Foreign) -> bool:
+    config = foreign.config
+    return config is not None and "parameterization" in config
+
+
+def _process_of(foreign: Foreign, source: Path) -> dict[str, Any]:
+    """`time_conditioning` and `T` of an MDLM checkpoint.
+
+    Raises:
+        UserError: they are no such values; what is printed of a file is checked before.
+    """
+    assert foreign.config is not None
+    told, steps = foreign.config.get("time_conditioning"), foreign.config.get("T")
+    if not isinstance(told, bool):
+        raise _no_value(source, "time_conditioning", told)
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise _no_value(source, "T", steps)
+    return {"time_conditioning": told, "T": steps}
+
+
+def _checked_length(length: Any, source: Path) -> int | None:
+    if length is None:
+        return None
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise _no_value(source, "model.length", length)
+    return length
+
+
+def _no_value(source: Path, key: str, value: Any) -> UserError:
+    return UserError(f"{source} is damaged: its configuration has {key}={value!r}")
 
 
 def network_of(foreign: Foreign, method: str, source: Path) -> nn.Module:
@@ -188,13 +251,18 @@ def overrides(
     settings += [f"baseline={method}"] if method != "mdlm" else []
     settings += [f"model.length={length}"] if length else []
     settings += ["baseline.start=data"] if method == "ar" else []
-    config = foreign.config
-    if config is not None and "parameterization" in config:
-        settings.append(f"model.dropout={config.model.dropout}")
+    if _has_process(foreign):
+        assert foreign.config is not None
+        dropout = foreign.config.model.get("dropout")
+        if not isinstance(dropout, int | float) or not math.isfinite(dropout):
+            raise _no_value(Path("the checkpoint"), "model.dropout", dropout)
+        settings.append(f"model.dropout={dropout}")
         if method == "mdlm":
-            told = str(config.time_conditioning).lower()
-            settings += [f"time_conditioning={told}", f"T={config.T}"]
-    return settings + (["training.ema=0"] if average is None else [])
+            process = _process_of(foreign, Path("the checkpoint"))
+            told = str(process["time_conditioning"]).lower()
+            settings += [f"time_conditioning={told}", f"T={process['T']}"]
+    settings += ["training.ema=0"] if average is None else []
+    return [shlex.quote(setting) for setting in settings]
 
 
 # --- export ------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ def _read_lightning(content: dict[str, Any], source: Path) -> Foreign:
             f"{source} is no checkpoint of MDLM's or DUO's trainer: it holds no configuration"
         )
     algo = config.get("algo")
+    if not isinstance(config.get("model"), DictConfig):
+        raise UserError(f"{source} holds a configuration without a model")
     backbone = config.get("backbone") or (algo and algo.get("backbone"))
     if backbone not in ("dit", "ar"):
         raise UserError(f"{source} has backbone={backbone}: only dit and ar are supported")
@@ -118,10 +120,16 @@ def _read_safetensors(source: Path) -> Foreign:
     found = Foreign(state)
     beside = file.with_name("config.json")
     if beside.is_file():
-        said = json.loads(beside.read_text(encoding="utf-8"))
+        try:
+            said = json.loads(beside.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{beside} is damaged ({error})") from error
+        if not isinstance(said, dict):
+            raise UserError(f"{beside} is damaged: it holds no object")
         kind = str(said.get("model_type", "")).lower()
         found.method = next((m for m in METHODS if m in kind), None)
-        model = said.get("model") if isinstance(said.get("model"), dict) else {}
+        nested = said.get("model")
+        model: dict[str, Any] = nested if isinstance(nested, dict) else {}
         found.length = said.get("model_length") or said.get("length") or model.get("length")
         found.mask_index = said.get("mask_index")
         if "graph" in said:  # SEDD's own, which appends its mask

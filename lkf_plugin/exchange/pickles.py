@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import io
 import os
 import pickle
 from pathlib import Path
@@ -18,9 +19,10 @@ from lkf_plugin.errors import UserError
 def read_pickled(source: Path, trust_pickle: bool) -> dict[str, Any]:
     """Read a checkpoint with pickled objects, on the CPU.
 
-    Objects of classes other than torch's, OmegaConf's and Python's own containers come out empty:
-    neither the trainer's modules nor the transformers version of that time are needed. This is no
-    protection against a file that was made to do harm.
+    Objects of classes other than tensors, OmegaConf's and Python's own containers come out empty
+    (see `ALLOWED`): neither the trainer's modules nor the transformers version of that time are
+    needed. The list keeps a file from calling what it likes; it is no proof against every file that
+    was made to do harm, hence the question of trust.
 
     Raises:
         UserError: no such file, no permission to unpickle, or a damaged file.
@@ -33,11 +35,24 @@ def read_pickled(source: Path, trust_pickle: bool) -> dict[str, Any]:
     if not source.is_file():
         raise UserError(f"there is no checkpoint {source}")
     reader = ModuleType("lkf_tolerant_pickle")
-    vars(reader).update(vars(pickle), Unpickler=_TolerantUnpickler)
+    # torch reads its oldest layout by `load`, which in pickle's own module would find any class
+    own = {"Unpickler": _TolerantUnpickler, "load": _load, "loads": _loads}
+    vars(reader).update(vars(pickle), **own)
     try:
         return torch.load(source, map_location="cpu", weights_only=False, pickle_module=reader)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, TypeError) as error:
-        raise UserError(f"{source} is damaged or no checkpoint ({error})") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged pickle raises anything
+        reason = " ".join(str(error).split("\n")[0].split())[:200] or type(error).__name__
+        raise UserError(f"{source} is damaged or no checkpoint ({reason})") from error
+
+
+def _load(file: Any, **options: Any) -> Any:
+    return _TolerantUnpickler(file, **options).load()
+
+
+def _loads(data: bytes, **options: Any) -> Any:
+    return _load(io.BytesIO(data), **options)
 
 
 class _Empty:
@@ -62,17 +77,70 @@ class _Empty:
         pass
 
 
-class _TolerantUnpickler(pickle.Unpickler):
-    """Finds the classes that weights and a configuration consist of; all others are `_Empty`."""
+_BUILTINS: tuple[str, ...] = (
+    "bool",
+    "bytearray",
+    "bytes",
+    "complex",
+    "dict",
+    "float",
+    "frozenset",
+    "int",
+    "list",
+)
+_BUILTINS += ("object", "set", "slice", "str", "tuple")
+_STORAGES = ("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double")
+_DTYPES: tuple[str, ...] = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+)
+_DTYPES += ("float64",)
+_NODES: tuple[str, ...] = (
+    "AnyNode",
+    "BooleanNode",
+    "BytesNode",
+    "EnumNode",
+    "FloatNode",
+    "IntegerNode",
+)
+_NODES += ("InterpolationResultNode", "PathNode", "StringNode")
+# Everything that weights and a configuration consist of, by module and name: nothing else is found,
+# and no name with a dot, which pickle would follow from one object into another.
+ALLOWED = frozenset(
+    [
+        *(("builtins", name) for name in _BUILTINS),
+        *(("__builtin__", name) for name in _BUILTINS),
+        *(("torch", f"{name}Storage") for name in _STORAGES),
+        *(("torch", name) for name in (*_DTYPES, "Size", "Tensor", "device")),
+        *(("torch._utils", f"_rebuild_{name}") for name in ("tensor", "tensor_v2", "parameter")),
+        ("torch.nn.parameter", "Parameter"),
+        ("omegaconf.dictconfig", "DictConfig"),
+        ("omegaconf.listconfig", "ListConfig"),
+        ("omegaconf.base", "Metadata"),
+        ("omegaconf.base", "ContainerMetadata"),
+        ("omegaconf.base", "SCMode"),
+        *(("omegaconf.nodes", name) for name in _NODES),
+        ("collections", "OrderedDict"),
+        ("collections", "defaultdict"),
+        ("typing", "Any"),
+        ("copyreg", "_reconstructor"),
+        ("_codecs", "encode"),
+    ]
+)
 
-    packages = ("torch", "omegaconf", "collections", "typing", "copyreg", "_codecs")
-    builtins = {t.__name__ for t in (bool, bytearray, bytes, complex, dict, float, frozenset)}
-    builtins |= {t.__name__ for t in (int, list, object, set, slice, str, tuple)}
+
+class _TolerantUnpickler(pickle.Unpickler):
+    """Finds what is `ALLOWED`; all other objects are `_Empty`."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0] in self.packages or (
-            module == "builtins" and name in self.builtins
-        ):
+        if (module, name) in ALLOWED:
             return super().find_class(module, name)
         return type(name, (_Empty,), {})
 

@@ -239,9 +239,11 @@ def _load(source: str, dtype: torch.dtype, revision: str | None) -> tuple[Any, A
     elif source.startswith(("/", ".", "~")):
         raise UserError(f"there is no judge folder {source}: give a model folder or a hub name")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, revision=revision)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            source, revision=revision, trust_remote_code=False
+        )
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, revision=revision
+            source, dtype=dtype, revision=revision, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

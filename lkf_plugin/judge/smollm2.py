@@ -93,15 +93,19 @@ def fast_folder(cache_dir: Path | None = None) -> Path:
 def _convert(source: Path, target: Path) -> None:
     """Writes the GGUF model and its tokenizer into ``target`` as an ordinary model folder."""
     place, name = str(source.parent), source.name
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place, gguf_file=name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        place, gguf_file=name, trust_remote_code=False
+    )
     dequantized = transformers.AutoModelForCausalLM.from_pretrained(
-        place, gguf_file=name, dtype=torch.float32
+        place, gguf_file=name, dtype=torch.float32, trust_remote_code=False
     )
     # transformers refuses to save a model that came from GGUF: a fresh one takes its weights.
     settings = dequantized.config.to_dict()
     settings.pop("quantization_config", None)
     config = type(dequantized.config).from_dict(settings)
-    plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    plain = transformers.AutoModelForCausalLM.from_config(
+        config, dtype=torch.float32, trust_remote_code=False
+    )
     plain.load_state_dict(dequantized.state_dict())
     plain.tie_weights()
     plain.save_pretrained(target)

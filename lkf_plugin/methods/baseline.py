@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.ancestral import sample_categorical

@@ -10,7 +10,7 @@ from typing import Any
 import lightning as L
 from omegaconf import DictConfig
 
-from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
 from lkf_plugin.evaluate.run_records import RunRecords, likelihood_precision, method_of
@@ -19,7 +19,8 @@ from lkf_plugin.methods.settings import baseline_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.provenance import checkpoint_digest
 from lkf_plugin.records.record import LIKELIHOOD
-from lkf_plugin.runs.common import build_module, build_trainer, find_checkpoint, load_weights
+from lkf_plugin.runs.common import build_module, build_trainer, load_weights
+from lkf_plugin.runs.evaluated import open_checkpoint, prepare_in_its_tokenizer, say_loaded
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.runs.settings import run_record, write_atomically
 from lkf_plugin.train.datamodule import TokenBatches
@@ -34,15 +35,16 @@ def ppl_eval(config: DictConfig) -> dict[str, Any]:
     Returns:
         The contents of ``ppl_eval.json``.
     """
-    prepared = prepare(config, splits=("valid",))
-    path = find_checkpoint(config)
+    opened = open_checkpoint(config)
+    prepared = prepare_in_its_tokenizer(config, opened)
     module = build_module(config, prepared.tokenizer)
-    loaded = load_weights(module, path)
+    step = load_weights(module, opened.path, opened.checkpoint)["step"]
     if config.eval.disable_ema:
         module.ema = None
+    say_loaded(opened, module, config)
     trainer = build_trainer(config, logger=False, callbacks=[SequenceErrors()])
     trainer.validate(module, datamodule=TokenBatches(prepared, config), verbose=False)
-    return write_likelihood(LoadedRun(config, module, prepared, path, loaded["step"]), trainer)
+    return write_likelihood(LoadedRun(config, module, prepared, opened.path, step), trainer)
 
 
 def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:

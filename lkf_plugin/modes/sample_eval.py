@@ -11,8 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tqdm import tqdm
 
-from lkf_plugin.backbone.warm_start import read_checkpoint
-from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.data import PreparedData
 from lkf_plugin.data.prompt import prompt_ids
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
 from lkf_plugin.errors import UserError
@@ -33,9 +32,14 @@ from lkf_plugin.runs.common import (
     autocast,
     build_module,
     choose_device,
-    find_checkpoint,
     load_weights,
     use_cpus,
+)
+from lkf_plugin.runs.evaluated import (
+    OpenCheckpoint,
+    open_checkpoint,
+    prepare_in_its_tokenizer,
+    say_loaded,
 )
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.runs.settings import write_atomically
@@ -50,11 +54,11 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
     Returns:
         The contents of ``sample_eval.json``.
     """
-    prepared = prepare(config, splits=("valid",))
-    path = find_checkpoint(config)
+    opened = open_checkpoint(config)
+    prepared, path = prepare_in_its_tokenizer(config, opened), opened.path
     use_cpus(config)
     device = choose_device(config)
-    run = _load(config, host, prepared, path)
+    run = _load(config, host, prepared, opened)
     module = run.module
     module.to(device)
     if config.sampling.prompt is not None:
@@ -96,20 +100,24 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
     return report
 
 
-def _load(config: DictConfig, host: str, prepared: PreparedData, path: Path) -> LoadedRun:
+def _load(
+    config: DictConfig, host: str, prepared: PreparedData, opened: OpenCheckpoint
+) -> LoadedRun:
     """The module with the checkpoint's weights, and the checkpoint's step."""
     if host == "mdlm":
         from lkf_plugin.upstream.run import load_model
 
         with open_dict(config):
-            config.eval.checkpoint_path = str(path)
-        step = read_checkpoint(path).get("global_step")
-        return LoadedRun(config, load_model(config), prepared, path, step)
+            config.eval.checkpoint_path = str(opened.path)
+        module = load_model(config, prepared)
+        say_loaded(opened, module, config)
+        return LoadedRun(config, module, prepared, opened.path, opened.step)
     module = build_module(config, prepared.tokenizer)
-    step = load_weights(module, path)["step"]
+    step = load_weights(module, opened.path, opened.checkpoint)["step"]
     if config.eval.disable_ema:
         module.ema = None
-    return LoadedRun(config, module, prepared, path, step)
+    say_loaded(opened, module, config)
+    return LoadedRun(config, module, prepared, opened.path, step)
 
 
 @dataclasses.dataclass(frozen=True)

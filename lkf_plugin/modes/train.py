@@ -10,12 +10,17 @@ import lightning as L
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig
 
-from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.common import build_module, build_trainer
+from lkf_plugin.runs.identity import Card, make_card, read_card
 from lkf_plugin.runs.lock import only_trainer_of
+from lkf_plugin.runs.resume import Resume, check_card, find_resume
 from lkf_plugin.runs.settings import check_resume, run_record, save_settings
+from lkf_plugin.runs.stamp import StampCard
+from lkf_plugin.runs.start import check_start
+from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer, tokenizer_card
+from lkf_plugin.train import read_once
 from lkf_plugin.train.datamodule import TokenBatches
 
 
@@ -26,45 +31,56 @@ def train(config: DictConfig) -> dict[str, float]:
         The values logged last, by name.
     """
     with only_trainer_of(Path(config.run_dir)):
+        resume = find_resume(config)
         prepared = prepare(config)
-        resume = _checkpoint_to_resume(config, prepared)
-        if resume is not None and _finished(config, resume):
-            return {}
+        if resume is None:
+            check_start(config, prepared)
+        else:
+            check_run(config, prepared, resume)
+            if _finished(config, resume):
+                return {}
+            read_once.keep(resume.path, resume.checkpoint)
+        card = card_of(config, prepared)
         _note_run(config, prepared)
         L.seed_everything(config.seed, verbose=False)
         module = build_module(config, prepared.tokenizer)
         callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
+        callbacks.append(StampCard(card))
         trainer = build_trainer(config, _loggers(config), callbacks)
         trainer.fit(
             module,
             datamodule=TokenBatches(prepared, config),
-            ckpt_path=str(resume) if resume else None,
+            ckpt_path=str(resume.path) if resume else None,
             weights_only=True,
         )
         return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
-def _checkpoint_to_resume(config: DictConfig, prepared: PreparedData) -> Path | None:
-    """The checkpoint to go on from, if there is one and it fits."""
-    path = config.checkpointing.resume_ckpt_path
-    if not config.checkpointing.resume_from_ckpt or not path or not Path(path).is_file():
-        return None
-    checkpoint = read_checkpoint(path)
-    if not {"loops", "optimizer_states", "lr_schedulers"} <= checkpoint.keys():
-        raise UserError(
-            f"{path} holds weights but no training state: start from it by init.from_checkpoint, "
-            "or set checkpointing.resume_from_ckpt=false."
+def check_run(config: DictConfig, prepared: PreparedData, resume: Resume) -> None:
+    """Refuses to go on with another network, other settings or other data, on either host.
+
+    Raises:
+        UserError: names what differs.
+    """
+    card = read_card(resume.checkpoint, resume.path) or {}
+    check_resume(config, prepared.digest, resume.path, card.get("data"))
+    check_card(config, resume)
+
+
+def card_of(config: DictConfig, prepared: PreparedData) -> Card:
+    """What the run's checkpoints say of themselves."""
+    name = str(config.data.tokenizer_name_or_path)
+    return make_card(config, tokenizer_card(prepared.tokenizer, name), prepared.digest)
+
+
+def _finished(config: DictConfig, resume: Resume) -> bool:
+    if resume.step < config.trainer.max_steps:
+        print(
+            f"going on from step {resume.step} of {config.trainer.max_steps} ({resume.path})",
+            flush=True,
         )
-    check_resume(config, prepared.digest, Path(path))
-    return Path(path)
-
-
-def _finished(config: DictConfig, resume: Path) -> bool:
-    step = read_checkpoint(resume)["global_step"]
-    if step < config.trainer.max_steps:
-        print(f"going on from step {step} of {config.trainer.max_steps} ({resume})", flush=True)
         return False
-    print(f"this run is complete: {resume} stands at step {step}", flush=True)
+    print(f"this run is complete: {resume.path} stands at step {resume.step}", flush=True)
     return True
 
 
@@ -72,6 +88,7 @@ def _finished(config: DictConfig, resume: Path) -> bool:
 def _note_run(config: DictConfig, prepared: PreparedData) -> None:
     folder = Path(config.run_dir)
     save_settings(config, run_record("builtin", prepared.digest), folder)
+    keep_tokenizer(prepared.tokenizer, folder / FOLDER)
     print(f"run folder: {folder}", flush=True)
 
 

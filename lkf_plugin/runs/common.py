@@ -14,12 +14,11 @@ import lightning as L
 import torch
 from omegaconf import DictConfig
 
-from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.config import cpu_count
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods.settings import NONE, baseline_name
-from lkf_plugin.train.checkpoint import BEST, LAST
 
 
 def build_module(config: DictConfig, tokenizer: Any) -> Diffusion:
@@ -35,31 +34,20 @@ def build_module(config: DictConfig, tokenizer: Any) -> Diffusion:
     return bind(Diffusion)(config, tokenizer)
 
 
-def find_checkpoint(config: DictConfig) -> Path:
-    """The checkpoint to evaluate: ``eval.checkpoint_path``, else the run's best, else its last.
-
-    Raises:
-        UserError: it is not there.
-    """
-    given = config.eval.checkpoint_path
-    if given:
-        if not Path(given).is_file():
-            raise UserError(f"There is no checkpoint at eval.checkpoint_path={given}.")
-        return Path(given)
-    folder = Path(config.checkpointing.save_dir) / "checkpoints"
-    for name in (BEST, LAST):
-        if (folder / name).is_file():
-            return folder / name
-    raise UserError(f"There is no checkpoint in {folder}: train first or set eval.checkpoint_path.")
-
-
-def load_weights(module: Diffusion, path: Path) -> dict[str, Any]:
+def load_weights(
+    module: Diffusion, path: Path, checkpoint: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Puts a checkpoint's weights and averages into a module; returns ``{"step": ...}``.
+
+    Args:
+        module: as its settings describe it.
+        path: of the checkpoint.
+        checkpoint: its contents, if they were read already.
 
     Raises:
         UserError: the file is no checkpoint, or one of another network.
     """
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_checkpoint(path) if checkpoint is None else checkpoint
     try:
         module.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:

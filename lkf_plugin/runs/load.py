@@ -11,13 +11,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.data import PreparedData
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.policy import DecodeRequest
 from lkf_plugin.errors import UserError
-from lkf_plugin.runs.common import build_module, find_checkpoint, load_weights
+from lkf_plugin.runs.common import build_module, load_weights
+from lkf_plugin.runs.evaluated import open_checkpoint, prepare_in_its_tokenizer, say_loaded
 from lkf_plugin.runs.settings import load_settings
 
 
@@ -76,11 +77,12 @@ def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = N
         config.mode = "sample_eval"
         config.eval.checkpoint_path = checkpoint or ""
         config.checkpointing.save_dir = str(folder)
-    prepared = prepare(config, splits=("valid",))
+    opened = open_checkpoint(config)
+    prepared = prepare_in_its_tokenizer(config, opened)
     module = build_module(config, prepared.tokenizer)
-    path = find_checkpoint(config)
-    step = load_weights(module, path)["step"]
+    step = load_weights(module, opened.path, opened.checkpoint)["step"]
+    say_loaded(opened, module, config)
     if module.ema is not None:
         module.ema.copy_to(module._weights())
     module.eval().to(device)
-    return LoadedRun(config, module, prepared, path, step)
+    return LoadedRun(config, module, prepared, opened.path, step)

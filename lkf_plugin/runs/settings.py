@@ -85,9 +85,55 @@ def save_settings(config: DictConfig, record: dict[str, Any], folder: Path) -> N
 
 
 def load_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings saved in a run folder, or None."""
+    """The settings saved in a run folder, or None.
+
+    Raises:
+        UserError: the file is damaged, or holds interpolations: they were worked out when it was
+            written, and none is worked out for a file that comes from elsewhere.
+    """
     path = folder / CONFIG
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _damaged(path) from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
+    if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
+        raise _damaged(path)
+    for key, value in flatten(settings).items():
+        if "${" in f"{key}{value}":
+            raise UserError(
+                f"{path} has {key}={value}: a run folder's settings hold values only, so take the "
+                "`${` out, or take a folder that this program wrote."
+            )
+    return settings
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(
+        f"{path} is damaged: bring it back from a copy, or give another run_dir to begin a new run."
+    )
+
+
+def load_record(folder: Path) -> dict[str, Any]:
+    """What ``run.json`` of a run folder holds; empty where it is missing or damaged.
+
+    Nothing is lost with it: checkpoints carry the digest of the data, and the next part of the
+    run writes it anew.
+    """
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        print(f"{path} is damaged: passed over", flush=True)
+        return {}
+    return record
 
 
 def run_record(host: str, data_digest: str) -> dict[str, Any]:
@@ -106,10 +152,18 @@ def run_record(host: str, data_digest: str) -> dict[str, Any]:
     }
 
 
-def check_resume(config: DictConfig, data_digest: str, checkpoint: Path) -> None:
+def check_resume(
+    config: DictConfig, data_digest: str, checkpoint: Path, known_digest: str | None = None
+) -> None:
     """Refuses to go on with other settings or other data than the run began with.
 
     The run folder is the one above the checkpoint's folder.
+
+    Args:
+        config: the present settings.
+        data_digest: of the present data.
+        checkpoint: to go on from.
+        known_digest: of the run's data, as the checkpoint says; else ``run.json`` does.
 
     Raises:
         UserError: names the first difference and says what to do.
@@ -128,9 +182,8 @@ def check_resume(config: DictConfig, data_digest: str, checkpoint: Path) -> None
                 f"{key} was {old.get(key)} when the run in {folder} began and is {new.get(key)} "
                 "now: set it back to go on, or give another run_dir to begin a new run."
             )
-    path = folder / RECORD
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if known.get("data_digest", data_digest) != data_digest:
+    known = known_digest or load_record(folder).get("data_digest", data_digest)
+    if known != data_digest:
         raise UserError(
             f"The training data is not what it was when the run in {folder} began: bring it back "
             "to go on, or give another run_dir to begin a new run."

@@ -20,7 +20,9 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 
+from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
+from lkf_plugin.train import read_once
 from lkf_plugin.train.csv_log import CsvLog
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -36,7 +38,15 @@ class Preempted(SystemExit):
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target, flushes to the device, then renames: never half a file."""
+    """Writes beside the target, flushes to the device, then renames: never half a file.
+
+    A checkpoint that was just read to look at it (``read_once``) is not read again.
+    """
+
+    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The contents of a local checkpoint; no object is ever unpickled."""
+        kept = read_once.take(path)
+        return read_checkpoint(path) if kept is None else kept
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -296,12 +306,15 @@ class StepCheckpoint(Checkpoint):
             for other in others:
                 share_file(first, other)
             if last:
-                self._drop_old()
+                self._drop_old(step)
         trainer.strategy.barrier("StepCheckpoint._save")
 
-    def _drop_old(self) -> None:
+    def _drop_old(self, now: int) -> None:
+        """Keeps the newest step files; those after ``now`` are of a part that was taken back."""
         found = {int(m[1]): p for p in self.folder.iterdir() if (m := _NUMBERED.match(p.name))}
-        for step in sorted(found)[: -self.keep_last or None]:
+        taken_back = [step for step in found if step > now]
+        past = sorted(step for step in found if step <= now)
+        for step in [*taken_back, *past[: -self.keep_last or None]]:
             found[step].unlink()
 
 

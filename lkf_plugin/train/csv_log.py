@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 STEP = "step"
+_LOG = logging.getLogger(__name__)
 
 
 class CsvLog(Logger):
@@ -83,14 +85,30 @@ class CsvLog(Logger):
         self._rewrite(rows)
 
     def _read(self) -> list[dict[str, str]]:
-        """Rows of the file, empty cells left out; sets the columns."""
+        """Whole rows of the file, empty cells left out; sets the columns.
+
+        A line that a killed machine left half written, or that is no row, is passed over.
+        """
+        self._columns = [STEP]
         if not self.path.exists():
-            self._columns = [STEP]
             return []
-        with self.path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            self._columns = list(reader.fieldnames or [STEP])
-            return [{name: cell for name, cell in row.items() if cell} for row in reader]
+        text = self.path.read_bytes().decode("utf-8", "replace")
+        whole, _, half = text.rpartition("\n")
+        lines = [line for line in whole.split("\n") if "\0" not in line]
+        try:
+            table = list(csv.reader(lines))
+        except csv.Error:
+            table = []
+        names = table[0] if table else []
+        if names[:1] != [STEP] or len(set(names)) < len(names):
+            if text:
+                _LOG.warning("%s is damaged: it is begun anew.", self.path)
+            return []
+        self._columns = names
+        rows = [row for row in table[1:] if len(row) == len(names) and row[0].isdecimal()]
+        if half or len(rows) < len(table) - 1:
+            _LOG.warning("%s is damaged: rows that are not whole are dropped.", self.path)
+        return [{n: cell for n, cell in zip(names, row, strict=True) if cell} for row in rows]
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         """Replaces the file in one stroke."""

@@ -24,14 +24,24 @@ from typing import Any
 import lightning
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.modes.ppl_eval import write_likelihood
-from lkf_plugin.runs.common import find_checkpoint, use_cpus
+from lkf_plugin.modes.train import card_of, check_run
+from lkf_plugin.runs import stamp
+from lkf_plugin.runs.common import use_cpus
+from lkf_plugin.runs.evaluated import (
+    open_checkpoint,
+    prepare_in_its_tokenizer,
+    say_loaded,
+)
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.runs.lock import only_trainer_of
-from lkf_plugin.runs.settings import check_resume, run_record, save_settings
+from lkf_plugin.runs.resume import find_resume
+from lkf_plugin.runs.settings import run_record, save_settings
+from lkf_plugin.runs.start import check_start
+from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer
+from lkf_plugin.train import read_once
 from lkf_plugin.train.sequence_errors import SequenceErrors
 from lkf_plugin.upstream import shims as mdlm_shims
 from lkf_plugin.upstream import trainer as mdlm_trainer
@@ -64,20 +74,35 @@ def run(config: DictConfig) -> dict[str, Any]:
     assert config.mode == "train", config.mode
     folder = Path(config.run_dir)
     with only_trainer_of(folder):
+        resume = find_resume(config)
         upstream, hosted, prepared = _set_up(config)
-        _check_resume(config, prepared)
+        hosted.checkpointing.resume_from_ckpt = resume is not None
+        if resume is None:
+            check_start(config, prepared)
+        else:
+            check_run(config, prepared, resume)
+            hosted.checkpointing.resume_ckpt_path = str(resume.path)
+            read_once.keep(resume.path, resume.checkpoint)
+        card = card_of(config, prepared)
+        hosted.callbacks.stamp_card = {"_target_": stamp.TARGET, "card": card}
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
             save_settings(config, run_record("mdlm", prepared.digest), folder)
+            keep_tokenizer(prepared.tokenizer, folder / FOLDER)
         return _metrics(_run_main(upstream, hosted, prepared))
 
 
-def load_model(config: DictConfig) -> lightning.LightningModule:
+def load_model(config: DictConfig, prepared: PreparedData) -> lightning.LightningModule:
     """Load `eval.checkpoint_path` into MDLM's module, on the CPU, ready to sample.
+
+    Args:
+        config: the composed configuration.
+        prepared: data in the checkpoint's own tokenizer.
 
     Raises:
         UserError: no checkout, no such checkpoint, or one that holds pickled objects.
     """
-    upstream, hosted, prepared = _set_up(config)
+    upstream, hosted = _start(config)
+    _adapt(hosted, prepared)
     tokenizer = upstream.dataloader.get_tokenizer(hosted)
     with plugged_in(upstream, hosted, prepared.mask_index) as chosen, _plain_errors():
         model: Any = chosen.load_from_checkpoint(
@@ -90,13 +115,17 @@ def load_model(config: DictConfig) -> lightning.LightningModule:
 
 def _ppl_eval(config: DictConfig) -> dict[str, Any]:
     """Validate a checkpoint; write `ppl_eval.json` and its record into the run folder."""
-    upstream, hosted, prepared = _set_up(config)
+    opened = open_checkpoint(config)
+    upstream, hosted = _start(config)
+    prepared = prepare_in_its_tokenizer(config, opened)
+    _adapt(hosted, prepared)
+    hosted.eval.checkpoint_path = str(opened.path)
     target = f"{SequenceErrors.__module__}.{SequenceErrors.__qualname__}"
     hosted.callbacks.sequence_errors = {"_target_": target}
     trainer = _run_main(upstream, hosted, prepared)
-    path = Path(hosted.eval.checkpoint_path)
-    step = read_checkpoint(path).get("global_step")
-    run = LoadedRun(config, trainer.lightning_module, prepared, path, step)
+    module = trainer.lightning_module
+    say_loaded(opened, module, config)
+    run = LoadedRun(config, module, prepared, opened.path, opened.step)
     return write_likelihood(run, trainer)
 
 
@@ -106,19 +135,22 @@ def _metrics(trainer: lightning.Trainer) -> dict[str, float]:
 
 
 def _set_up(config: DictConfig) -> tuple[Upstream, DictConfig, PreparedData]:
-    """Load MDLM, and prepare the data and the configuration that it is given."""
+    """Load MDLM, and prepare the data and the configuration that training is given."""
+    upstream, hosted = _start(config)
+    prepared = prepare(config)
+    _adapt(hosted, prepared)
+    return upstream, hosted, prepared
+
+
+def _start(config: DictConfig) -> tuple[Upstream, DictConfig]:
+    """Load MDLM, and prepare the configuration that it is given."""
     home = require_checkout()
     hosted = _without_interpolations(config)
     refuse_unsupported(hosted)
-    if config.mode != "train":
-        hosted.eval.checkpoint_path = str(find_checkpoint(config))
     warn_unless_pinned(home)
     use_cpus(config)
     mdlm_shims.install(on_gpu=hosted.trainer.accelerator in ("gpu", "cuda"))
-    upstream = load_upstream(home)
-    prepared = prepare(config, splits=("train", "valid") if config.mode == "train" else ("valid",))
-    _adapt(hosted, prepared)
-    return upstream, hosted, prepared
+    return load_upstream(home), hosted
 
 
 def _without_interpolations(config: DictConfig) -> DictConfig:
@@ -144,19 +176,6 @@ def _adapt(hosted: DictConfig, prepared: PreparedData) -> None:
     hosted.trainer._target_ = mdlm_trainer.TARGET
     # An evaluation logs to no file: it would start the training's metrics.csv anew.
     hosted.trainer.lkf_loggers = hosted.get("logger") if hosted.mode == "train" else None
-
-
-def _check_resume(config: DictConfig, prepared: PreparedData) -> None:
-    """Refuse to go on from a checkpoint that does not fit; MDLM itself would not look."""
-    path = config.checkpointing.resume_ckpt_path
-    if not config.checkpointing.resume_from_ckpt or not path or not Path(path).is_file():
-        return
-    if not {"loops", "optimizer_states", "lr_schedulers"} <= read_checkpoint(path).keys():
-        raise UserError(
-            f"{path} holds weights but no training state: "
-            "set checkpointing.resume_from_ckpt=false or give another run_dir"
-        )
-    check_resume(config, prepared.digest, Path(path))
 
 
 def _run_main(upstream: Upstream, hosted: DictConfig, prepared: PreparedData) -> lightning.Trainer:

@@ -124,7 +124,7 @@ def test_damaged_checkpoint(tiny: Compose, run: Run, tmp_path: Path, damage: str
 
 def test_evaluation_of_another_network(tiny: Compose, run: Run) -> None:
     run(tiny())
-    with pytest.raises(UserError, match="another network"):
+    with pytest.raises(UserError, match="^model.hidden_size is 16 .* and 32"):
         run(tiny("mode=ppl_eval", "model.hidden_size=32"))
 
 

@@ -77,3 +77,12 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         archive.writestr("text8", b"the words \xff")
     with pytest.raises(UserError, match="is not the text8 archive"):
         read_text8(tmp_path)
+
+
+def test_another_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *a, **k: io.BytesIO(b"another archive"))
+    with pytest.raises(UserError, match="gave another archive than text8"):
+        read_text8(tmp_path)
+    assert list(tmp_path.iterdir()) == []

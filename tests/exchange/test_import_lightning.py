@@ -15,6 +15,7 @@ from lkf_plugin.backbone import build_backbone
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import import_checkpoint
+from lkf_plugin.runs.identity import compare, read_card
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "import_checkpoint.py"
 MODEL = {
@@ -163,3 +164,38 @@ def test_the_script_says_in_one_line_what_it_did(pickled, tmp_path, capsys):
     assert refusal.startswith("error: ") and refusal.count("\n") == 1
     assert main([*arguments, "--trust-pickle"]) == 0
     assert "model.n_blocks=2" in capsys.readouterr().out
+
+
+def test_an_import_says_what_its_file_tells(pickled, tmp_path):
+    target = tmp_path / "out.ckpt"
+    import_checkpoint(pickled(), target, trust_pickle=True)
+    card = read_card(read_checkpoint(target), target)
+    assert card["method"] == {"name": "mdlm"} and card["tokenizer"] == {}
+    assert card["process"]["time_conditioning"] is False and card["process"]["T"] == 0
+    assert card["network"]["n_heads"] == 2
+    now = {**card, "network": {**card["network"], "n_heads": 4, "scale_by_sigma": True}}
+    with pytest.raises(UserError, match="^model.n_heads is 2 in"):
+        compare(card, now, target)
+    now["network"]["n_heads"] = 2
+    assert compare(card, now, target) == ["model.scale_by_sigma", "tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("T", "0; rm -rf ~"),
+        ("T", -1),
+        ("T", "${oc.env:HOME}"),
+        ("time_conditioning", "false $(reboot)"),
+        ("model.length", "6 run_dir=/"),
+        ("model.dropout", "`reboot`"),
+        ("model.dropout", float("nan")),
+    ],
+)
+def test_what_is_printed_of_a_file_is_a_value(pickled, tmp_path, key, value):
+    config = OmegaConf.create(pickled.checkpoint["hyper_parameters"]["config"])
+    OmegaConf.update(config, key, value)
+    path = pickled(hyper_parameters={"config": config})
+    with pytest.raises(UserError, match=f"has {key}="):
+        import_checkpoint(path, tmp_path / "out.ckpt", trust_pickle=True)
+    assert not (tmp_path / "out.ckpt").exists()

@@ -64,9 +64,9 @@ def test_only_the_newest_numbered_ones_stay(tmp_path: Path) -> None:
     for step in (3, 10, 9):
         (tmp_path / f"step-{step}.ckpt").touch()
     (tmp_path / "step-x.ckpt").touch()
-    StepCheckpoint(str(tmp_path), every_n_steps=1, keep_last=2)._drop_old()
+    StepCheckpoint(str(tmp_path), every_n_steps=1, keep_last=2)._drop_old(10)
     assert {p.name for p in tmp_path.iterdir()} == {"step-9.ckpt", "step-10.ckpt", "step-x.ckpt"}
-    StepCheckpoint(str(tmp_path), every_n_steps=1, keep_last=0)._drop_old()
+    StepCheckpoint(str(tmp_path), every_n_steps=1, keep_last=0)._drop_old(10)
     assert {p.name for p in tmp_path.iterdir()} == {"step-x.ckpt"}
 
 
