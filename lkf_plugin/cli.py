@@ -36,11 +36,13 @@ def config_folder() -> Path:
 def run(config: DictConfig) -> Any:
     """Does what a composed configuration asks for."""
     from lkf_plugin.host.select import select_host
+    from lkf_plugin.run.settings import keep_as_begun
 
     resolve_paths(
         config, HydraConfig.get().runtime.cwd if HydraConfig.initialized() else os.getcwd()
     )
     host = select_host(config)
+    keep_as_begun(config)
     validate(config, host)
     if config.mode == "sample_eval":
         from lkf_plugin.run.sample_eval import sample_eval
