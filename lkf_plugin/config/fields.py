@@ -180,6 +180,18 @@ class OnOff(FieldType):
         return value
 
 
+class Arguments(FieldType):
+    """Arguments of a function, or null."""
+
+    def words(self) -> str:
+        return "null, or a group of arguments"
+
+    def __call__(self, value: Any) -> dict[str, Any]:
+        if value is not None and not isinstance(value, dict):
+            raise ValueError(self.words())
+        return value or {}
+
+
 class Entries(FieldType):
     """What Hydra builds: entries with a ``_target_`` each, or null."""
 

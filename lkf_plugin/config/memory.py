@@ -22,12 +22,12 @@ FLOOR = 4e8  # for the batch, where the weights alone come near the budget
 PROGRAM = 5.5e8  # Python, torch, Lightning, tokenizers and the text's arrays
 FLOAT = 4  # bytes
 STATES = 5  # weights, gradients, Adam's two moments, average
-# Floats per position and unit of width that one block keeps for the backward pass, and that it
-# needs in a pass without; measured, see docs/performance.md.
-KEPT, PASSING = 33, 14
-CHECKPOINTED = 2  # of KEPT, where a block is computed again
-GATHERED = 6  # floats per gathered row and unit of width before the head
-LOGITS = 4  # copies of [.., V] where all logits are held: logits, their log-softmax, gradients
+# Floats per position and unit of width that one block keeps for the backward pass: the shared
+# blocks, the latent ones (whose dropout masks are bytes), and what a pass without gradients needs.
+KEPT, KEPT_LATENT, PASSING = 44, 33, 14
+CHECKPOINTED = 2  # instead of KEPT, where a block is computed again
+GATHERED = 9  # floats per position, component and unit of width between blocks and head
+LOGITS = 5.3  # copies of [.., V] where all logits are held: logits, their log-softmax, gradients
 LOGITS_PASSING = 3  # the same in a pass without gradients
 OF_NAMES = {"bert-base-uncased": 30_522, "text8": 35, "agreetext": 88}
 LARGE_VOCABULARY = 50_258  # GPT-2's, for a tokenizer that is not read yet
@@ -67,12 +67,16 @@ def estimate(config: DictConfig) -> StepMemory:
     latent = model.latent_blocks if is_lkf and M > 1 else 0
     tied = model.get("trunk") == "native"
     weights = (1 if tied else 2) * V * D + depth * (12 * D * D + 6 * D * C) + L * D
-    kept = KEPT * (CHECKPOINTED / KEPT if model.get("activation_checkpointing") else 1)
-    graph_rows = (depth - latent) + latent * _rows_with_gradient(loss, M)
+    again = model.get("activation_checkpointing", False)
+    shared, branch = (CHECKPOINTED, CHECKPOINTED) if again else (KEPT, KEPT_LATENT)
+    rows = _rows_with_gradient(loss, M)
+    blocks = shared * (depth - latent) + branch * latent * rows
+    if latent and rows < M:  # every component is scored before some get a backward pass
+        blocks += PASSING * M
     width = D * L * FLOAT
     full = _holds_all_logits(config, M)
     logits = V * L * FLOAT
-    train = width * (kept * graph_rows + PASSING * (M if latent else 1) + GATHERED * M)
+    train = width * (blocks + GATHERED * M)
     check = width * (PASSING * M + GATHERED * M)
     if full == "every":
         train += LOGITS * logits * M

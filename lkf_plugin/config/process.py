@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from lkf_plugin.baselines.settings import BACKBONES, DIFFUSIONS, PARAMETERIZATIONS
-from lkf_plugin.config.fields import Choice, EntryGroup, Flag, Group, Number, Path, Whole
+from lkf_plugin.config.fields import Arguments, Choice, EntryGroup, Flag, Group, Number, Path, Whole
 
 MODES = ("train", "ppl_eval", "sample_eval")
 HOSTS = ("auto", "mdlm", "builtin")
@@ -26,4 +26,4 @@ class Process(Group):
     T: Whole
     callbacks: EntryGroup
     logger: EntryGroup
-    wandb: Any
+    wandb: Annotated[dict[str, Any], Arguments()]

@@ -201,12 +201,16 @@ class Reader:
 
 
 def write_back(settings: Settings, reader: Reader, config: DictConfig) -> None:
-    """Gives ``config`` the types of the schema where the command line gave others, in place."""
+    """Gives ``config`` the types of the schema where the command line gave others, in place.
+
+    An interpolation stays one, unless it is itself what has the other type.
+    """
+    changed: list[tuple[str, Any]] = []
     for name in Settings.__dataclass_fields__:
-        group: BaseModel = getattr(settings, name)
-        prefix = "" if name == "process" else f"{name}."
         raw = reader.tree if name == "process" else reader.tree[name]
-        for key, value in _typed(group, raw, prefix):
+        changed += _typed(getattr(settings, name), raw, "" if name == "process" else f"{name}.")
+    for key, value in sorted(changed, key=lambda item: item[0] in reader.derived):
+        if type(OmegaConf.select(config, key)) is not type(value):
             with open_dict(config):
                 OmegaConf.update(config, key, value)
 

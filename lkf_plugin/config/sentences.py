@@ -54,10 +54,10 @@ def unknown_key(key: str, known: Sequence[str]) -> str:
     """A key that its group does not have."""
     prefix, _, name = key.rpartition(".")
     near = difflib.get_close_matches(name, known, n=1)
-    full = [f"{prefix}.{one}" if prefix else one for one in (near or sorted(known))]
-    return f"{key} is no setting: {'did you mean' if near else 'take one of'} {', '.join(full)}" + (
-        "?" if near else "."
-    )
+    if near:
+        return f"{key} is no setting: did you mean {prefix}{'.' if prefix else ''}{near[0]}?"
+    there = ", ".join(sorted(known))
+    return f"{key} is no setting: {prefix or 'the configuration'} has {there}."
 
 
 def show(value: Any) -> str:
