@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lkf_plugin.baselines.settings import MDLM_PREDICTORS, NONE, PREDICTORS, PROCESS
+from lkf_plugin.methods.settings import MDLM_PREDICTORS, NONE, PREDICTORS, PROCESS
 from lkf_plugin.config.fields import alternatives
 from lkf_plugin.config.methods import Duo
 from lkf_plugin.config.network import DDIT

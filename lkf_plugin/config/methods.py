@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lkf_plugin.baselines.settings import NONE
+from lkf_plugin.methods.settings import NONE
 from lkf_plugin.config.fields import Choice, Count, Flag, Group, Name, Number, Real, Whole
 
 

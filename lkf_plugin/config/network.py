@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lkf_plugin.baselines.settings import NONE
+from lkf_plugin.methods.settings import NONE
 from lkf_plugin.config.fields import (
     Choice,
     Count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from lkf_plugin.baselines.settings import BACKBONES, DIFFUSIONS, PARAMETERIZATIONS
+from lkf_plugin.methods.settings import BACKBONES, DIFFUSIONS, PARAMETERIZATIONS
 from lkf_plugin.config.fields import Arguments, Choice, EntryGroup, Flag, Group, Number, Path, Whole
 
 MODES = ("train", "ppl_eval", "sample_eval")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lkf_plugin.baselines.settings import NONE
+from lkf_plugin.methods.settings import NONE
 from lkf_plugin.config.method_rules import check_method, check_process
 from lkf_plugin.config.network import DDIT, LKF, LatentKernelNetwork
 from lkf_plugin.config.objective import AUTO, MDLM_HEAD, MixtureLoss, TwoTimeLoss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from lkf_plugin.baselines.settings import PREDICTORS
+from lkf_plugin.methods.settings import PREDICTORS
 from lkf_plugin.config.fields import (
     Choice,
     Count,
