@@ -138,7 +138,11 @@ class Choice(FieldType):
 
 def alternatives(options: tuple[Any, ...]) -> str:
     """``a, b or c``."""
-    *first, last = ("null" if option is None else str(option) for option in options)
+    named = {None: "null", True: "true", False: "false"}
+    *first, last = (
+        named[option] if option is None or isinstance(option, bool) else str(option)
+        for option in options
+    )
     return f"{', '.join(first)} or {last}" if first else last
 
 

@@ -53,9 +53,6 @@ GROUPS = tuple(name for name in Settings.__dataclass_fields__ if name != "proces
 class Unresolved:
     """Stands for a value whose interpolation failed."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
 
 class Reader:
     """Reads a composed config, and collects what is wrong with it.
@@ -118,12 +115,8 @@ class Reader:
             return kind.model_validate(values)
         except ValidationError as error:
             for detail in error.errors(include_url=False, include_context=False):
-                mistake = mistake_of(detail, kind, prefix)
-                if isinstance(detail["input"], Unresolved):
-                    mistake = Mistake(
-                        mistake.key, f"{mistake.key} cannot be worked out: {detail['input'].reason}"
-                    )
-                self.mistakes.append(mistake)
+                if not isinstance(detail["input"], Unresolved):  # told where it was read
+                    self.mistakes.append(mistake_of(detail, kind, prefix))
         return None
 
     def _variant(
@@ -196,7 +189,8 @@ class Reader:
             except OmegaConfBaseException as error:
                 self.derived.add(full)
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                values[key] = Unresolved(reason)
+                values[key] = Unresolved()
+                self._refuse(full, f"{full} cannot be worked out: {reason}")
         return values
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import lightning as L
 from omegaconf import DictConfig
 
+from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
@@ -35,6 +36,7 @@ def ppl_eval(config: DictConfig) -> dict[str, Any]:
         The contents of ``ppl_eval.json``.
     """
     prepared = prepare(config, splits=("valid",))
+    check_validation_share(config, len(prepared.valid or ()))
     path = find_checkpoint(config)
     module = build_module(config, prepared.tokenizer)
     loaded = load_weights(module, path)

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.common import build_module, build_trainer
@@ -27,6 +28,7 @@ def train(config: DictConfig) -> dict[str, float]:
     """
     with only_trainer_of(Path(config.run_dir)):
         prepared = prepare(config)
+        check_validation_share(config, len(prepared.valid or ()))
         resume = _checkpoint_to_resume(config, prepared)
         if resume is not None and _finished(config, resume):
             return {}

@@ -25,6 +25,7 @@ import lightning
 from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.modes.ppl_eval import write_likelihood
@@ -117,6 +118,7 @@ def _set_up(config: DictConfig) -> tuple[Upstream, DictConfig, PreparedData]:
     mdlm_shims.install(on_gpu=hosted.trainer.accelerator in ("gpu", "cuda"))
     upstream = load_upstream(home)
     prepared = prepare(config, splits=("train", "valid") if config.mode == "train" else ("valid",))
+    check_validation_share(config, len(prepared.valid or ()))
     _adapt(hosted, prepared)
     return upstream, hosted, prepared
 

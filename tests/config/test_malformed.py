@@ -265,14 +265,13 @@ def test_malformed(
     others: tuple[str, ...],
     sentence: str,
 ) -> None:
-    config = compose("host=builtin", "trainer.devices=1", "trainer.accelerator=cpu", *others)
     key, _, value = setting.lstrip("+").partition("=")
-    if "data.kind" not in setting:
-        config = compose(
-            "host=builtin", "trainer.devices=1", "trainer.accelerator=cpu", *others, setting
-        )
-    else:
+    start = ("host=builtin", "trainer.devices=1", "trainer.accelerator=cpu", *others)
+    if key == "data.kind":  # Hydra would take it for a change of the group's file
+        config = compose(*start)
         config.data.kind = value
+    else:
+        config = compose(*start, setting)
     said = refusal(config)
     assert said.startswith("error: ") and said.count("\n") == 1
     assert key.split(".")[-1] in said and sentence in said

@@ -57,7 +57,7 @@ MISTAKES = [
     (("+model.num_components=4",), "model.num_components=4 is not read by MDLM's own network"),
     (("experiment=agreetext_baseline", "baseline=none"), "is not read by MDLM's own network"),
     (("experiment=agreetext_baseline", "baseline=ar"), "model.trunk=native must be null"),
-    (("experiment=sotu_ar", "model.local_heads=true"), "model.local_heads=true must be False"),
+    (("experiment=sotu_ar", "model.local_heads=true"), "model.local_heads=true must be false"),
     (("baseline=sedd", "+model.latent_blocks=2"), "is not read by the network of this baseline"),
     (("loss.token_head=chunked",), "loss.token_head=chunked is unknown: take auto or mdlm"),
     (("loss.lambda_ent=0.1",), "loss.lambda_ent=0.1 must be 0: loss=mdlm has no router"),
