@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lkf_plugin.methods.settings import NONE
 from lkf_plugin.config.fields import (
     Choice,
     Count,
@@ -17,6 +16,7 @@ from lkf_plugin.config.fields import (
     NotNegative,
     Positive,
 )
+from lkf_plugin.methods.settings import NONE
 
 DDIT, LKF = "ddit", "lkf"
 TRUNKS = ("matched", "native")

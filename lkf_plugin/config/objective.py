@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lkf_plugin.config.fields import Choice, Count, Fraction, Group, Inside, Name, Number, Real, Share
+from lkf_plugin.config.fields import (
+    Choice,
+    Count,
+    Fraction,
+    Group,
+    Inside,
+    Name,
+    Number,
+    Real,
+    Share,
+)
 from lkf_plugin.token_head.logprob import BACKENDS
 
 AUTO, MDLM_HEAD = "auto", "mdlm"

@@ -40,7 +40,11 @@ def resolve_paths(config: DictConfig, launch_folder: str | Path) -> None:
                 OmegaConf.update(config, key, str(_absolute(key, value, launch_folder)))
         for key in NAMES_OR_FOLDERS:
             value = _select(config, key)
-            if value and value not in NOT_FOLDERS and _is_folder(_absolute(key, value, launch_folder)):
+            if (
+                value
+                and value not in NOT_FOLDERS
+                and _is_folder(_absolute(key, value, launch_folder))
+            ):
                 OmegaConf.update(config, key, str(_absolute(key, value, launch_folder)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from lkf_plugin.methods.settings import NONE
 from lkf_plugin.config.method_rules import check_method, check_process
 from lkf_plugin.config.network import DDIT, LKF, LatentKernelNetwork
 from lkf_plugin.config.objective import AUTO, MDLM_HEAD, MixtureLoss, TwoTimeLoss
@@ -14,6 +13,7 @@ from lkf_plugin.config.sentences import show
 from lkf_plugin.config.training import CosineDecayWarmup
 from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.errors import UserError
+from lkf_plugin.methods.settings import NONE
 
 
 def check_rules(settings: Settings, host: str) -> None:
@@ -166,7 +166,10 @@ def _check_machine(settings: Settings) -> None:
 def _check_sampling(settings: Settings) -> None:
     model, decode, sampling = settings.model, settings.decode, settings.sampling
     components = model.num_components if isinstance(model, LatentKernelNetwork) else 1
-    if settings.process.mode == "sample_eval" and settings.trainer.precision not in (*HALF, *SINGLE):
+    if settings.process.mode == "sample_eval" and settings.trainer.precision not in (
+        *HALF,
+        *SINGLE,
+    ):
         raise UserError(
             f"trainer.precision={settings.trainer.precision} is for training: mode=sample_eval "
             "takes 32-true, bf16-mixed or 16-mixed."
@@ -197,8 +200,10 @@ def _check_builtin(settings: Settings) -> None:
         )
     if settings.sampling.semi_ar:
         raise UserError("sampling.semi_ar is not in the built-in host: take host=mdlm.")
-    if settings.init.from_checkpoint and settings.model.type == DDIT and (
-        settings.baseline.name == NONE
+    if (
+        settings.init.from_checkpoint
+        and settings.model.type == DDIT
+        and (settings.baseline.name == NONE)
     ):
         raise UserError(
             f"init.from_checkpoint={settings.init.from_checkpoint} is not read by MDLM's own "

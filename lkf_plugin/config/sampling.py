@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from lkf_plugin.methods.settings import PREDICTORS
 from lkf_plugin.config.fields import (
     Choice,
     Count,
@@ -22,6 +21,7 @@ from lkf_plugin.config.fields import (
 from lkf_plugin.decode.compiled import MODES
 from lkf_plugin.decode.options import SCORES, SELECTORS
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
+from lkf_plugin.methods.settings import PREDICTORS
 
 AUTO = "auto"
 ABSENT: Any = None  # default of a key that only some policies have

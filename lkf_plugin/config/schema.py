@@ -119,9 +119,7 @@ class Reader:
                     self.mistakes.append(mistake_of(detail, kind, prefix))
         return None
 
-    def _variant(
-        self, group: str, key: str, classes: Mapping[str, type[G]]
-    ) -> type[G] | None:
+    def _variant(self, group: str, key: str, classes: Mapping[str, type[G]]) -> type[G] | None:
         """The class of a group that depends on its own name."""
         name = self._value(group, key)
         if isinstance(name, str) and name in classes:

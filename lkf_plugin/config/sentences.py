@@ -36,7 +36,9 @@ def mistake_of(error: ErrorDetails, group: type[BaseModel], prefix: str) -> Mist
     key = ".".join((prefix, *path) if prefix else path)
     holder, field = _find(group, path)
     if error["type"] == "extra_forbidden":
-        return Mistake(key, unknown_key(key, [_name(*item) for item in holder.model_fields.items()]))
+        return Mistake(
+            key, unknown_key(key, [_name(*item) for item in holder.model_fields.items()])
+        )
     if error["type"] == "missing":
         return Mistake(key, f"{key} is missing: it must be {_words(field)}.")
     return Mistake(key, refused(key, error["input"], field))

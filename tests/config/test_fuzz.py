@@ -31,7 +31,9 @@ SCALARS = st.one_of(
     st.sampled_from([2**31, 2**64, -(2**70), 10**400, 0.5, -0.5, 1e-9, 1e300]),
     st.floats(allow_nan=True, allow_infinity=True),
     st.text(max_size=8),
-    st.sampled_from(["", " ", "abc", "1e-3", "cpu", "none", "${nowhere}", "${.x}", "???", "~", "%"]),
+    st.sampled_from(
+        ["", " ", "abc", "1e-3", "cpu", "none", "${nowhere}", "${.x}", "???", "~", "%"]
+    ),
     st.sampled_from(["${seed}", "${trainer.max_steps}", "${mul:2,${seed}}", "${div_up:1,0}"]),
 )
 VALUES = st.one_of(
@@ -59,9 +61,7 @@ def keys_of(config: DictConfig) -> list[str]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_valid_or_one_sentence(
-    starts: list[DictConfig], data: st.DataObject
-) -> None:
+def test_valid_or_one_sentence(starts: list[DictConfig], data: st.DataObject) -> None:
     config = copy.deepcopy(starts[data.draw(st.integers(0, len(STARTS) - 1))])
     key = data.draw(st.sampled_from(keys_of(config)))
     value: Any = data.draw(VALUES)

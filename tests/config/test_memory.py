@@ -52,7 +52,5 @@ MEASURED = [
 def test_estimate_against_peaks(
     compose: Compose, overrides: tuple[str, ...], vocab: int, batch: int, peak: float
 ) -> None:
-    config = compose(
-        *CPU, "data=sotu", "model.length=128", f"data.vocab_size={vocab}", *overrides
-    )
+    config = compose(*CPU, "data=sotu", "model.length=128", f"data.vocab_size={vocab}", *overrides)
     assert estimate(config).of_batch(batch) / 1e9 == pytest.approx(peak, rel=0.2)

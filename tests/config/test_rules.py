@@ -17,7 +17,10 @@ TWO_TIME = ("model=lkf", "loss=two_time", "model.trunk=native", "time_conditioni
 
 MISTAKES = [
     (("mode=fly",), "mode=fly is unknown: take train, ppl_eval or sample_eval"),
-    ((*LKF, "model.num_components=0"), "model.num_components=0 must be a whole number of at least 1"),
+    (
+        (*LKF, "model.num_components=0"),
+        "model.num_components=0 must be a whole number of at least 1",
+    ),
     ((*LKF, "model.latent_blocks=5"), "model.latent_blocks=5 must lie between 1 and"),
     ((*LKF, "model.trunk=oak"), "model.trunk=oak is unknown: take matched or native"),
     ((*LKF, "T=1000"), "set T=0"),
