@@ -11,8 +11,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.cli import config_folder
 from lkf_plugin.config import register_resolvers
+from lkf_plugin.config.folder import config_folder
 
 SAMPLE_SECONDS = 0.2  # shorter, and the clock of several threads' CPU time is too coarse
 MASK_INDEX = 103  # of the BERT vocabulary

@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
@@ -24,23 +23,20 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lkf_plugin.config import register_resolvers, resolve_paths, validate
+from lkf_plugin.config.folder import config_folder
 from lkf_plugin.errors import UserError
-
-
-def config_folder() -> Path:
-    """The YAML files: inside the installed package, or beside it in a checkout."""
-    inside = Path(__file__).resolve().parent / "configs"
-    return inside if inside.is_dir() else inside.parents[1] / "configs"
 
 
 def run(config: DictConfig) -> Any:
     """Does what a composed configuration asks for."""
+    from lkf_plugin.runs.settings import keep_as_begun
     from lkf_plugin.upstream.select import select_host
 
     resolve_paths(
         config, HydraConfig.get().runtime.cwd if HydraConfig.initialized() else os.getcwd()
     )
     host = select_host(config)
+    keep_as_begun(config)
     validate(config, host)
     if config.mode == "sample_eval":
         from lkf_plugin.modes.sample_eval import sample_eval

@@ -25,7 +25,7 @@ CLAUSES = 4
 LATENT = ("experiment=demo", "trainer.max_steps=900", "trainer.val_check_interval=450")
 PLAIN = "experiment=agreetext_baseline"
 ROWS: dict[str, Row] = {
-    "ar": Row((PLAIN, "baseline=ar", "trainer.max_steps=600"), (OWN,)),
+    "ar": Row(("experiment=agreetext_ar", "trainer.max_steps=600"), (OWN,)),
     "mdlm": Row((PLAIN, "baseline=mdlm")),
     "sedd": Row((PLAIN, "baseline=sedd")),
     "duo": Row(

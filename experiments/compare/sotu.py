@@ -33,7 +33,7 @@ BATCH_SIZE = 32
 ENDS = "ends"
 PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
-    "ar": Row((PLAIN, "baseline=ar")),
+    "ar": Row(("experiment=sotu_ar",)),
     "mdlm": Row((PLAIN, "baseline=mdlm")),
     "sedd": Row((PLAIN, "baseline=sedd")),
     "duo": Row(

@@ -13,8 +13,8 @@ from omegaconf import DictConfig
 
 from experiments.compare.rows import Row
 from lkf_plugin.backbone.warm_start import read_checkpoint
-from lkf_plugin.cli import config_folder
 from lkf_plugin.config import register_resolvers
+from lkf_plugin.config.folder import config_folder
 from lkf_plugin.errors import UserError
 from lkf_plugin.modes.ppl_eval import file_digest
 from lkf_plugin.runs.settings import load_settings, write_atomically

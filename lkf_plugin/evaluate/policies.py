@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from lkf_plugin.cli import config_folder
+from lkf_plugin.config.folder import config_folder
 from lkf_plugin.errors import UserError
 
 

@@ -130,8 +130,11 @@ class Diffusion(AncestralSampler, TrainingModule):
         logp = log_probs.gather(-1, x0[..., None]).squeeze(-1)
         p_mask = log_probs[..., self.mask_index].exp()
         log_t = torch.log(keep_t * p_mask / t_B1 + 1)
-        log_s = torch.log(keep_s * p_mask / s_B1 + 1)
-        bound = dt / t_B1 * (log_t - logp) + (1 - dt / t_B1) * (log_t - log_s)
+        # At t = 1 / T the later time is 0 and the second term 0 / 0; its limit there is 0.
+        later_B1 = s_B1 > 0
+        log_s = torch.log(keep_s * p_mask / torch.where(later_B1, s_B1, 1.0) + 1)
+        second = torch.where(later_B1, (1 - dt / t_B1) * (log_t - log_s), 0.0)
+        bound = dt / t_B1 * (log_t - logp) + second
         return self.T * (bound * (xt == self.mask_index))
 
     def _loss(self, x0: Tensor, attention_mask: Tensor) -> Loss:

@@ -10,6 +10,7 @@ from typing import Any
 import lightning as L
 from omegaconf import DictConfig
 
+from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
@@ -37,6 +38,7 @@ def ppl_eval(config: DictConfig) -> dict[str, Any]:
     """
     opened = open_checkpoint(config)
     prepared = prepare_in_its_tokenizer(config, opened)
+    check_validation_share(config, len(prepared.valid or ()))
     module = build_module(config, prepared.tokenizer)
     step = load_weights(module, opened.path, opened.checkpoint)["step"]
     if config.eval.disable_ema:

@@ -10,16 +10,16 @@ import lightning as L
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig
 
+from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.common import build_module, build_trainer
-from lkf_plugin.runs.identity import Card, make_card, read_card
 from lkf_plugin.runs.lock import only_trainer_of
-from lkf_plugin.runs.resume import Resume, check_card, find_resume
-from lkf_plugin.runs.settings import check_resume, run_record, save_settings
+from lkf_plugin.runs.resume import Resume, find_resume
+from lkf_plugin.runs.settings import run_record, save_settings
 from lkf_plugin.runs.stamp import StampCard
-from lkf_plugin.runs.start import check_start
-from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer, tokenizer_card
+from lkf_plugin.runs.start import card_of, check_run, check_start
+from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer
 from lkf_plugin.train import read_once
 from lkf_plugin.train.datamodule import TokenBatches
 
@@ -33,6 +33,7 @@ def train(config: DictConfig) -> dict[str, float]:
     with only_trainer_of(Path(config.run_dir)):
         resume = find_resume(config)
         prepared = prepare(config)
+        check_validation_share(config, len(prepared.valid or ()))
         if resume is None:
             check_start(config, prepared)
         else:
@@ -54,23 +55,6 @@ def train(config: DictConfig) -> dict[str, float]:
             weights_only=True,
         )
         return {name: float(value) for name, value in trainer.callback_metrics.items()}
-
-
-def check_run(config: DictConfig, prepared: PreparedData, resume: Resume) -> None:
-    """Refuses to go on with another network, other settings or other data, on either host.
-
-    Raises:
-        UserError: names what differs.
-    """
-    card = read_card(resume.checkpoint, resume.path) or {}
-    check_resume(config, prepared.digest, resume.path, card.get("data"))
-    check_card(config, resume)
-
-
-def card_of(config: DictConfig, prepared: PreparedData) -> Card:
-    """What the run's checkpoints say of themselves."""
-    name = str(config.data.tokenizer_name_or_path)
-    return make_card(config, tokenizer_card(prepared.tokenizer, name), prepared.digest)
 
 
 def _finished(config: DictConfig, resume: Resume) -> bool:

@@ -101,6 +101,7 @@ def choose_device(config: DictConfig) -> torch.device:
 def autocast(config: DictConfig, device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """``trainer.precision`` outside a trainer."""
     half = {"bf16-mixed": torch.bfloat16, "bf16": torch.bfloat16, "16-mixed": torch.float16}
+    half["16"] = half["16-mixed"]
     dtype = half.get(str(config.trainer.precision))
     if dtype is None:
         return contextlib.nullcontext()

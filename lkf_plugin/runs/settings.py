@@ -16,7 +16,10 @@ import lightning
 import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from lkf_plugin.config.derived import END, keep_derived, saved_run, settle_schedule
+from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
 from lkf_plugin.errors import UserError
 
 CONFIG, RECORD = "config.yaml", "run.json"
@@ -152,8 +155,23 @@ def run_record(host: str, data_digest: str) -> dict[str, Any]:
     }
 
 
+def keep_as_begun(config: DictConfig) -> None:
+    """Gives a run that goes on the derived settings that it began with, in place."""
+    try:
+        folder = saved_run(config)
+        saved = None if folder is None else load_settings(folder)
+        if saved is not None:
+            keep_derived(config, saved)
+    except OmegaConfBaseException:
+        return  # validation says which setting cannot be worked out
+
+
 def check_resume(
-    config: DictConfig, data_digest: str, checkpoint: Path, known_digest: str | None = None
+    config: DictConfig,
+    data_digest: str,
+    checkpoint: Path,
+    step: int,
+    known_digest: str | None = None,
 ) -> None:
     """Refuses to go on with other settings or other data than the run began with.
 
@@ -163,6 +181,7 @@ def check_resume(
         config: the present settings.
         data_digest: of the present data.
         checkpoint: to go on from.
+        step: its optimizer step.
         known_digest: of the run's data, as the checkpoint says; else ``run.json`` does.
 
     Raises:
@@ -177,7 +196,7 @@ def check_resume(
         )
     old, new = flatten(before), flatten(plain(config))
     for key in sorted(old.keys() | new.keys()):
-        if not is_free(key) and old.get(key) != new.get(key):
+        if not is_free(key) and not _same(key, old.get(key), new.get(key)):
             raise UserError(
                 f"{key} was {old.get(key)} when the run in {folder} began and is {new.get(key)} "
                 "now: set it back to go on, or give another run_dir to begin a new run."
@@ -188,3 +207,19 @@ def check_resume(
             f"The training data is not what it was when the run in {folder} began: bring it back "
             "to go on, or give another run_dir to begin a new run."
         )
+    if END in old and old[END] != new.get(END):
+        _settle_schedule(config, before, step)
+
+
+def _settle_schedule(config: DictConfig, before: dict[str, Any], step: int) -> None:
+    sentence = settle_schedule(config, before, step)
+    if sentence and int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        print(sentence, flush=True)
+
+
+def _same(key: str, old: Any, new: Any) -> bool:
+    """Whether a setting is what it was; older runs hold paths as they were typed."""
+    if key in (*DATA_PATHS, *NAMES_OR_FOLDERS) and isinstance(old, str) and isinstance(new, str):
+        here = [os.path.abspath(os.path.expanduser(path)) for path in (old, new)]
+        return old == new or here[0] == here[1]
+    return bool(old == new)

@@ -1,4 +1,4 @@
-"""``init.from_checkpoint``: whether a run may start from another's weights."""
+"""Whether a run may start from the weights of another, or go on from its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.settings import NONE, baseline_name
-from lkf_plugin.runs.identity import card_of_settings, compare, read_card
-from lkf_plugin.runs.settings import plain
+from lkf_plugin.runs.identity import Card, card_of_settings, compare, make_card, read_card
+from lkf_plugin.runs.resume import Resume, check_card
+from lkf_plugin.runs.settings import check_resume, plain
 from lkf_plugin.runs.tokenizer import tokenizer_card
 
 # A mixture starts from a factorised network: its latent is new. T only weighs the objective.
@@ -51,3 +52,20 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
         unknown = [key for key in unknown if not key.startswith("model.")]
     if unknown and os.environ.get("LOCAL_RANK", "0") == "0":
         print(f"{path} does not tell its {', '.join(unknown)}: not compared", flush=True)
+
+
+def check_run(config: DictConfig, prepared: PreparedData, resume: Resume) -> None:
+    """Refuses to go on with another network, other settings or other data, on either host.
+
+    Raises:
+        UserError: names what differs.
+    """
+    card = read_card(resume.checkpoint, resume.path) or {}
+    check_resume(config, prepared.digest, resume.path, resume.step, card.get("data"))
+    check_card(config, resume)
+
+
+def card_of(config: DictConfig, prepared: PreparedData) -> Card:
+    """What the run's checkpoints say of themselves."""
+    name = str(config.data.tokenizer_name_or_path)
+    return make_card(config, tokenizer_card(prepared.tokenizer, name), prepared.digest)

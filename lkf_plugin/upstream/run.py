@@ -24,10 +24,10 @@ from typing import Any
 import lightning
 from omegaconf import DictConfig, OmegaConf
 
+from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.modes.ppl_eval import write_likelihood
-from lkf_plugin.modes.train import card_of, check_run
 from lkf_plugin.runs import stamp
 from lkf_plugin.runs.common import use_cpus
 from lkf_plugin.runs.evaluated import (
@@ -39,7 +39,7 @@ from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.runs.lock import only_trainer_of
 from lkf_plugin.runs.resume import find_resume
 from lkf_plugin.runs.settings import run_record, save_settings
-from lkf_plugin.runs.start import check_start
+from lkf_plugin.runs.start import card_of, check_run, check_start
 from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer
 from lkf_plugin.train import read_once
 from lkf_plugin.train.sequence_errors import SequenceErrors
@@ -118,6 +118,7 @@ def _ppl_eval(config: DictConfig) -> dict[str, Any]:
     opened = open_checkpoint(config)
     upstream, hosted = _start(config)
     prepared = prepare_in_its_tokenizer(config, opened)
+    check_validation_share(config, len(prepared.valid or ()))
     _adapt(hosted, prepared)
     hosted.eval.checkpoint_path = str(opened.path)
     target = f"{SequenceErrors.__module__}.{SequenceErrors.__qualname__}"
@@ -138,6 +139,7 @@ def _set_up(config: DictConfig) -> tuple[Upstream, DictConfig, PreparedData]:
     """Load MDLM, and prepare the data and the configuration that training is given."""
     upstream, hosted = _start(config)
     prepared = prepare(config)
+    check_validation_share(config, len(prepared.valid or ()))
     _adapt(hosted, prepared)
     return upstream, hosted, prepared
 

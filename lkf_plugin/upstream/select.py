@@ -6,10 +6,9 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
+from lkf_plugin.config.process import HOSTS
 from lkf_plugin.errors import UserError
 from lkf_plugin.upstream.checkout import find_checkout, require_checkout
-
-HOSTS = ("auto", "mdlm", "builtin")
 
 
 def select_host(config: Any) -> str:

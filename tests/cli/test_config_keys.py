@@ -20,6 +20,7 @@ KEYS = """
 T backbone baseline.name diffusion host init.from_checkpoint mode parameterization run_dir seed
 subs_masking
 time_conditioning wandb
+callbacks.forecast._target_
 callbacks.lr_monitor._target_ callbacks.lr_monitor.logging_interval
 callbacks.step_checkpoint._target_ callbacks.step_checkpoint.dirpath
 callbacks.step_checkpoint.every_n_steps callbacks.step_checkpoint.keep_last

@@ -9,8 +9,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from lkf_plugin.cli import config_folder
 from lkf_plugin.config import register_resolvers
+from lkf_plugin.config.folder import config_folder
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.information.step import step_information

@@ -43,7 +43,7 @@ def tiny_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     plain = ("experiment=sotu_baseline", *TINY, f"data.path={path}")
     null = ("baseline.curriculum.gamma_min=null", "baseline.curriculum.gamma_max=null")
     return {
-        "ar": Row((*plain, "baseline=ar")),
+        "ar": Row(("experiment=sotu_ar", *plain[1:])),
         "duo": Row((*plain, "baseline=duo", *null)),
         "lkf-M1": Row(("experiment=sotu", *plain[1:])),
         "lkf-M8": Row(("experiment=sotu-mixture", *plain[1:]), start="lkf-M1"),

@@ -1,0 +1,94 @@
+"""``model``: what each network reads. A key that the chosen one would pass over is refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from lkf_plugin.config.fields import (
+    Choice,
+    Count,
+    Flag,
+    Fraction,
+    Group,
+    Name,
+    NotNegative,
+    Positive,
+)
+from lkf_plugin.methods.settings import NONE
+
+DDIT, LKF = "ddit", "lkf"
+TRUNKS = ("matched", "native")
+ABSENT: Any = None  # default of a key that may be left out
+
+
+class Network(Group):
+    """What all networks share, by MDLM's names."""
+
+    type: Annotated[str, Choice(DDIT, LKF)]
+    name: Name
+    hidden_size: Count
+    n_blocks: Count
+    n_heads: Count
+    length: Count
+    cond_dim: Count
+    dropout: Fraction
+    tie_word_embeddings: Flag
+    scale_by_sigma: Flag
+    activation_checkpointing: Flag
+
+
+class MdlmNetwork(Network):
+    """MDLM's own transformer."""
+
+
+class DenoiserNetwork(Network):
+    """The network of the diffusion baselines: MDLM's, or the native trunk without a latent."""
+
+    trunk: Annotated[str, Choice(*TRUNKS)] = "matched"
+    open_gates: Flag = False
+    local_heads: Flag = False
+
+
+class CausalNetwork(Network):
+    """The autoregressive baseline's network. It has one trunk and one start."""
+
+    trunk: Annotated[None, Choice(None)] = None
+    open_gates: Annotated[bool, Choice(False)] = False
+    local_heads: Annotated[bool, Choice(False)] = False
+
+
+class LatentKernelNetwork(Network):
+    """The latent-kernel network."""
+
+    num_components: Count
+    latent_blocks: Count
+    trunk: Annotated[str, Choice(*TRUNKS)]
+    latent_emb_std: Positive
+    latent_film_std: NotNegative
+    open_gates: Flag
+    local_heads: Flag
+    compile_blocks: Flag = Field(default=False)
+
+
+TITLES: dict[type[Network], str] = {
+    MdlmNetwork: "MDLM's own network (model.type=ddit, baseline=none)",
+    DenoiserNetwork: "the network of this baseline (model.type=ddit)",
+    CausalNetwork: "the network of baseline=ar",
+    LatentKernelNetwork: "the latent-kernel network (model.type=lkf)",
+}
+
+
+def network_of(type_name: Any, baseline: Any) -> type[Network]:
+    """The network that ``model.type`` and ``baseline.name`` mean together."""
+    if type_name == LKF:
+        return LatentKernelNetwork
+    if baseline == NONE:
+        return MdlmNetwork
+    return CausalNetwork if baseline == "ar" else DenoiserNetwork
+
+
+def network_keys() -> set[str]:
+    """Keys of any network."""
+    return {key for network in TITLES for key in network.model_fields}

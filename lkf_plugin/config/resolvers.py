@@ -1,0 +1,73 @@
+"""Pure functions that the YAML files may call as ``${name:...}``. None of them evaluates code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from lkf_plugin.train.memory import fitting_batch
+
+
+def multiply(*factors: float) -> float:
+    """Product of numbers."""
+    product: float = 1
+    for factor in factors:
+        product *= factor
+    return product
+
+
+def divide_up(amount: int, by: int) -> int:
+    """Quotient of whole numbers, rounded up."""
+    return -(-amount // by)
+
+
+def cpu_count(at_most: int | None = None) -> int:
+    """CPUs that this process may use, ``at_most`` of them."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(usable or 1, at_most or usable or 1)
+
+
+def device_count() -> int:
+    """GPUs, or one CPU."""
+    return max(torch.cuda.device_count(), 1)
+
+
+def default_accelerator() -> str:
+    """``cuda`` where there is one, else ``cpu``."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def default_precision() -> str:
+    """``bf16-mixed`` on a GPU, ``32-true`` on a CPU."""
+    return "bf16-mixed" if torch.cuda.is_available() else "32-true"
+
+
+def file_stem(path: str) -> str:
+    """Name of a file or folder without its endings, fit to be part of a folder's name."""
+    name = Path(str(path)).name.removesuffix(".gz")
+    stem = name.rpartition(".")[0] or name
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in stem) or "text"
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "mul": multiply,
+    "div_up": divide_up,
+    "cpu_count": cpu_count,
+    "device_count": device_count,
+    "accelerator": default_accelerator,
+    "precision": default_precision,
+    "fitting_batch": fitting_batch,
+    "cwd": os.getcwd,
+    "file_stem": file_stem,
+}
+
+
+def register_resolvers() -> None:
+    """Makes the functions above available as ``${name:...}``."""
+    for name, function in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, function, replace=True)

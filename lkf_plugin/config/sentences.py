@@ -1,0 +1,100 @@
+"""From what a check refused to one sentence: the key, its value, and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from lkf_plugin.config.fields import Choice, FieldType
+
+SHOWN = 60  # characters of a value
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One refused setting.
+
+    Attributes:
+        key: its full name.
+        sentence: what to tell.
+    """
+
+    key: str
+    sentence: str
+
+
+def mistake_of(error: ErrorDetails, group: type[BaseModel], prefix: str) -> Mistake:
+    """What pydantic found in a group, in words."""
+    path = [str(part) for part in error["loc"]]
+    key = ".".join((prefix, *path) if prefix else path)
+    holder, field = _find(group, path)
+    if error["type"] == "extra_forbidden":
+        return Mistake(
+            key, unknown_key(key, [_name(*item) for item in holder.model_fields.items()])
+        )
+    if error["type"] == "missing":
+        return Mistake(key, f"{key} is missing: it must be {_words(field)}.")
+    return Mistake(key, refused(key, error["input"], field))
+
+
+def refused(key: str, value: Any, field: FieldInfo | None) -> str:
+    """A value outside its type or range."""
+    choice = _type_of(field)
+    if isinstance(choice, Choice) and len(choice.options) > 1:
+        return f"{key}={show(value)} is unknown: take {choice.words()}."
+    return f"{key}={show(value)} must be {_words(field)}."
+
+
+def unknown_key(key: str, known: Sequence[str]) -> str:
+    """A key that its group does not have."""
+    prefix, _, name = key.rpartition(".")
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"{key} is no setting: did you mean {prefix}{'.' if prefix else ''}{near[0]}?"
+    there = ", ".join(sorted(known))
+    return f"{key} is no setting: {prefix or 'the configuration'} has {there}."
+
+
+def show(value: Any) -> str:
+    """A value as YAML would have it, on one line, not too long."""
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def _name(attribute: str, field: FieldInfo) -> str:
+    return field.alias or attribute
+
+
+def _find(group: type[BaseModel], path: Sequence[str]) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost group of a path, and the field there, if it has one of that name."""
+    field: FieldInfo | None = None
+    for part in path:
+        if field is not None:
+            inner = field.annotation
+            if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+                break
+            group = inner
+        names = {_name(*item): item[1] for item in group.model_fields.items()}
+        field = names.get(part)
+    return group, field
+
+
+def _type_of(field: FieldInfo | None) -> FieldType | None:
+    kinds = [] if field is None else [one for one in field.metadata if isinstance(one, FieldType)]
+    return kinds[0] if kinds else None
+
+
+def _words(field: FieldInfo | None) -> str:
+    kind = _type_of(field)
+    return "a group of settings" if kind is None else kind.words()
