@@ -108,21 +108,26 @@ def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
     }
     digest = value_digest(covers)
     folder = root / "prepared" / f"{options.train}-L{length}-{digest[:16]}"
-    with store.single_writer(folder):
-        manifest = store.read_manifest(folder)
-        if not manifest:
-            if options.kind != "text8":
-                save = tokenizer.save_pretrained
-                store.write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
-            manifest = {"digest": digest, "covers": covers, "vocab_size": ids.vocab_size}
-            manifest |= {"ids": {key: getattr(ids, key) for key in ("mask", "bos", "eos", "pad")}}
-            manifest |= {"splits": {}}
-        for split in splits:
-            if split not in manifest["splits"]:
-                name = store.split_file(options.train, split, length, options.wrap)
-                counts = _write(folder / name, options, corpus, tokenizer, ids, split, length)
-                manifest["splits"][split] = {"file": name, **counts}
-                store.write_manifest(folder, manifest)
+    manifest = store.read_manifest(folder)
+    # a complete cache may be read-only: no lock is taken for it
+    if not all(split in manifest.get("splits", {}) for split in splits):
+        with store.single_writer(folder):
+            manifest = store.read_manifest(folder)
+            if not manifest:
+                if options.kind != "text8":
+                    save = tokenizer.save_pretrained
+                    store.write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
+                manifest = {"digest": digest, "covers": covers, "vocab_size": ids.vocab_size}
+                manifest |= {
+                    "ids": {key: getattr(ids, key) for key in ("mask", "bos", "eos", "pad")}
+                }
+                manifest |= {"splits": {}}
+            for split in splits:
+                if split not in manifest["splits"]:
+                    name = store.split_file(options.train, split, length, options.wrap)
+                    counts = _write(folder / name, options, corpus, tokenizer, ids, split, length)
+                    manifest["splits"][split] = {"file": name, **counts}
+                    store.write_manifest(folder, manifest)
     loaded = {
         split: datasets.load_from_disk(folder / manifest["splits"][split]["file"])
         for split in splits
@@ -187,14 +192,15 @@ def _open_tokenizer(
         "vocab_size": options.vocab_size,
     }
     folder = root / "tokenizers" / f"{options.tokenizer_type}-{value_digest(covers)[:16]}"
-    with store.single_writer(folder):
-        if not folder.is_dir():
+    if not folder.is_dir():
+        with store.single_writer(folder):
+            if not folder.is_dir():
 
-            def texts() -> Iterable[str]:
-                return _progress(_texts(options, corpus, "train"), "Training tokenizer")
+                def texts() -> Iterable[str]:
+                    return _progress(_texts(options, corpus, "train"), "Training tokenizer")
 
-            made = train_tokenizer(texts, options.tokenizer_type, options.vocab_size)
-            store.write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
+                made = train_tokenizer(texts, options.tokenizer_type, options.vocab_size)
+                store.write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
     return load_tokenizer(str(folder))
 
 

@@ -26,6 +26,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from filelock import FileLock
 
 from lkf_plugin.data.layout import Block
+from lkf_plugin.errors import UserError
 
 _MDLM_TEST_NAMES = ("text8", "lm1b", "ag_news")
 
@@ -71,11 +72,25 @@ def write_atomically(target: Path, write: Callable[[Path], None]) -> None:
 
 @contextmanager
 def single_writer(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock, so that a second process waits for the work, not repeats it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / f"{folder.name}.lock"):
+    """Holds the folder's lock, so that a second process waits for the work, not repeats it.
+
+    Raises:
+        UserError: the lock cannot be made; names the folder.
+    """
+    lock = FileLock(folder.parent / f"{folder.name}.lock")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise UserError(
+            f"The cache {folder.parent} cannot be written ({error.strerror}) and lacks what this "
+            "command needs: set data.cache_dir to a folder of your own."
+        ) from error
+    try:
         _sweep(folder)
         yield
+    finally:
+        lock.release()
 
 
 def _sweep(folder: Path, older_than: float = 86_400.0) -> None:

@@ -41,6 +41,7 @@ from lkf_plugin.run.load import LoadedRun
 from lkf_plugin.run.lock import only_trainer_of
 from lkf_plugin.run.ppl_eval import write_likelihood
 from lkf_plugin.run.settings import check_resume, run_record, save_settings
+from lkf_plugin.runs.preflight import judge_of_training
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ def run(config: DictConfig) -> dict[str, Any]:
     assert config.mode == "train", config.mode
     folder = Path(config.run_dir)
     with only_trainer_of(folder):
+        judge_of_training(config)  # MDLM loads its own at the first validation
         upstream, hosted, prepared = _set_up(config)
         _check_resume(config, prepared)
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,23 @@ def write_atomically(path: Path, text: str) -> None:
     os.replace(scratch, path)
 
 
+def write_or_keep(path: Path, text: str) -> None:
+    """Writes a result that took long to make; where that fails, keeps it elsewhere.
+
+    Raises:
+        UserError: says why, and where the result is now.
+    """
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        handle, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=path.suffix)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        raise UserError(
+            f"{path} could not be written ({error.strerror}): what was made is kept in {name}."
+        ) from error
+
+
 def save_settings(config: DictConfig, record: dict[str, Any], folder: Path) -> None:
     """Writes ``config.yaml`` and ``run.json``."""
     write_atomically(folder / CONFIG, yaml.safe_dump(plain(config), sort_keys=False))
@@ -85,9 +103,27 @@ def save_settings(config: DictConfig, record: dict[str, Any], folder: Path) -> N
 
 
 def load_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings saved in a run folder, or None."""
+    """The settings saved in a run folder, or None.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = folder / CONFIG
-    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise _damaged(path) from error
+    if not isinstance(settings, dict):
+        raise _damaged(path)
+    return settings
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(
+        f"{path} is damaged: bring it back from a copy, or give another run_dir to begin a new run."
+    )
 
 
 def run_record(host: str, data_digest: str) -> dict[str, Any]:
@@ -129,7 +165,12 @@ def check_resume(config: DictConfig, data_digest: str, checkpoint: Path) -> None
                 "now: set it back to go on, or give another run_dir to begin a new run."
             )
     path = folder / RECORD
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise _damaged(path) from error
+    if not isinstance(known, dict):
+        raise _damaged(path)
     if known.get("data_digest", data_digest) != data_digest:
         raise UserError(
             f"The training data is not what it was when the run in {folder} began: bring it back "

@@ -13,9 +13,10 @@ from omegaconf import DictConfig
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.common import build_module, build_trainer
+from lkf_plugin.run.common import build_module, build_trainer, choose_device
 from lkf_plugin.run.lock import only_trainer_of
 from lkf_plugin.run.settings import check_resume, run_record, save_settings
+from lkf_plugin.runs.preflight import check_disk, judge_of_training
 from lkf_plugin.train.datamodule import TokenBatches
 
 
@@ -26,14 +27,17 @@ def train(config: DictConfig) -> dict[str, float]:
         The values logged last, by name.
     """
     with only_trainer_of(Path(config.run_dir)):
+        judge = judge_of_training(config, choose_device(config))
         prepared = prepare(config)
         resume = _checkpoint_to_resume(config, prepared)
         if resume is not None and _finished(config, resume):
             return {}
-        _note_run(config, prepared)
         L.seed_everything(config.seed, verbose=False)
         module = build_module(config, prepared.tokenizer)
+        module.take_judge(judge)
         callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
+        check_disk(config, module)
+        _note_run(config, prepared)
         trainer = build_trainer(config, _loggers(config), callbacks)
         trainer.fit(
             module,

@@ -1,0 +1,1 @@
+"""A run folder: where a job's files lie, and whether they can be written."""
