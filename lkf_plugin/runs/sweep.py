@@ -218,7 +218,8 @@ def _as_number(config: DictConfig, key: str, value: str | None, choices: set[str
     if key in choices:
         return str(value)
     try:
-        return str(OmegaConf.select(config, key, default=value))
+        found = OmegaConf.select(config, key, default=value)
+        return "null" if found is None else str(found)
     except OmegaConfBaseException:
         return str(value)
 
