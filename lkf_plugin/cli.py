@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import hydra
@@ -74,7 +77,7 @@ def main() -> None:
     # Hydra would print its own report and leave; we want its exceptions.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     entry = hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
-    with _plain_words():
+    with _noted_interrupts(), _plain_words():
         entry(_job)()
     _end_of_sweep()
 
@@ -91,7 +94,7 @@ def _job(config: DictConfig) -> None:
         try:
             run(config)
         except Exception as error:
-            if job is None:
+            if job is None or _interrupted:
                 raise
             if os.environ.get("LKF_TRACEBACK") == "1" or foreseen(error) is None:
                 traceback.print_exc()
@@ -114,6 +117,36 @@ def _end_of_sweep() -> None:
     print(f"{len(jobs)} jobs done; side by side: python scripts/report.py {folder}", flush=True)
 
 
+_interrupted = False  # Ctrl-C was pressed outside the training steps
+
+
+@contextlib.contextmanager
+def _noted_interrupts() -> Iterator[None]:
+    """Remembers a Ctrl-C, because a library may turn its exception into another one.
+
+    A second one ends the process at once.
+    """
+    global _interrupted
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        global _interrupted
+        _interrupted = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    _interrupted = False
+    before = signal.getsignal(signal.SIGINT)
+    ours = before is signal.default_int_handler
+    ours = ours and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
 @contextlib.contextmanager
 def _plain_words(mode: str | None = None) -> Iterator[None]:
     """Turns every foreseen way to fail into a sentence and a status; bugs keep their traceback."""
@@ -130,6 +163,8 @@ def _plain_words(mode: str | None = None) -> Iterator[None]:
             sys.exit(stop.code)
         raise
     except Exception as error:
+        if _interrupted:
+            _leave(interrupted, 130)
         words = foreseen(error)
         if words is None:
             raise

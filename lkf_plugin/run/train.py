@@ -17,6 +17,7 @@ from lkf_plugin.run.common import build_module, build_trainer, choose_device
 from lkf_plugin.run.lock import only_trainer_of
 from lkf_plugin.run.settings import check_resume, run_record, save_settings
 from lkf_plugin.runs.preflight import check_disk, judge_of_training
+from lkf_plugin.train.checkpoint import lacks_validation
 from lkf_plugin.train.datamodule import TokenBatches
 
 
@@ -64,8 +65,13 @@ def _checkpoint_to_resume(config: DictConfig, prepared: PreparedData) -> Path | 
 
 
 def _finished(config: DictConfig, resume: Path) -> bool:
-    step = read_checkpoint(resume)["global_step"]
-    if step < config.trainer.max_steps:
+    checkpoint = read_checkpoint(resume)
+    step = checkpoint["global_step"]
+    trainer = config.trainer
+    unseen = trainer.limit_val_batches != 0 and lacks_validation(
+        checkpoint, trainer.val_check_interval, trainer.accumulate_grad_batches
+    )
+    if step < trainer.max_steps or unseen:
         print(f"going on from step {step} of {config.trainer.max_steps} ({resume})", flush=True)
         return False
     print(f"this run is complete: {resume} stands at step {step}", flush=True)

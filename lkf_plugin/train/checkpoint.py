@@ -121,6 +121,7 @@ class StepCheckpoint(Checkpoint):
         self._seen_step = 0  # newest step after which we stood between two steps
         self._signals = StopSignals()
         self._shared_batches = 0.0  # validation batches that every process has
+        self._end: int | None = None  # of a run whose last validation is still to be made
 
     # --- state ---------------------------------------------------------------------------------
 
@@ -146,6 +147,20 @@ class StepCheckpoint(Checkpoint):
         for scope in ("total", "current"):
             progress[scope]["ready"] = progress[scope]["started"]
 
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Lets a run begin that has all its steps but not its last validation.
+
+        Lightning skips a training without steps to do, so its end is put off until that is made.
+        """
+        step = checkpoint["global_step"]
+        if 0 < trainer.max_steps <= step and lacks_validation(
+            checkpoint, trainer.val_check_interval, trainer.accumulate_grad_batches
+        ):
+            self._end = trainer.max_steps
+            trainer.fit_loop.epoch_loop.max_steps = step + 1
+
     # --- hooks ---------------------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -169,6 +184,10 @@ class StepCheckpoint(Checkpoint):
         self._signals.listen()
         if step > self.validated_step and _validation_due(trainer):
             _validate_now(trainer)
+        if self._end is not None:
+            self._save(trainer)
+            trainer.fit_loop.epoch_loop.max_steps = self._end
+            self._end = None
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any
@@ -322,6 +341,27 @@ class StepCheckpoint(Checkpoint):
 
 
 _NUMBERED = re.compile(r"^step-(\d+)\.ckpt$")
+
+
+def lacks_validation(
+    checkpoint: dict[str, Any], val_check_interval: Any, accumulate_grad_batches: int
+) -> bool:
+    """Whether a validation belongs to the checkpoint's step, and the run was stopped before it.
+
+    Args:
+        checkpoint: as it was saved.
+        val_check_interval: micro-batches between two validations.
+        accumulate_grad_batches: micro-batches per step.
+    """
+    step = checkpoint["global_step"]
+    states = [
+        state
+        for state in checkpoint.get("callbacks", {}).values()
+        if isinstance(state, dict) and "validated_step" in state
+    ]
+    due = isinstance(val_check_interval, int) and val_check_interval > 0
+    due = due and step * accumulate_grad_batches % val_check_interval == 0
+    return bool(due and states and states[0]["validated_step"] < step)
 
 
 def _in_training(trainer: L.Trainer) -> bool:
