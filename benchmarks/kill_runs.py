@@ -15,6 +15,7 @@ kills; the moments within a phase are the machine's.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import datetime
 import itertools
@@ -319,35 +320,41 @@ def _unequal(a: Any, b: Any, where: str = "") -> str | None:
 
 
 def carry_out(kills: list[Kill], folder: Path, per_run: int = 6) -> int:
-    """Carries a plan out in a scratch folder.
+    """Carries a plan out in a scratch folder, each number of processes beside the other.
 
     Returns:
         How many broken runs were compared.
     """
+    counts = sorted({kill.processes for kill in kills})
+    with concurrent.futures.ThreadPoolExecutor(len(counts)) as pool:
+        parts = [pool.submit(_carry_out, kills, folder, count, per_run) for count in counts]
+        return sum(part.result() for part in parts)
+
+
+def _carry_out(kills: list[Kill], parent: Path, processes: int, per_run: int) -> int:
+    """The kills of runs on so many processes."""
+    folder = parent / f"{processes}-processes"
+    folder.mkdir()
     server = Server(folder)
     runs = 0
     try:
-        for processes in sorted({kill.processes for kill in kills}):
-            unbroken = folder / f"unbroken-{processes}"
-            for args, count in (
-                (command(unbroken, processes), processes),
-                (evaluation(unbroken), 1),
-            ):
-                if problem := finish(server, args, count, folder):
-                    raise RuntimeError(f"the unbroken run failed: {problem}")
-            queue = [kill for kill in kills if kill.processes == processes]
-            while queue:
-                broken = folder / f"broken-{processes}-{runs}"
-                runs += 1
-                chosen = _one_run(server, queue, broken, processes, folder, per_run)
-                problem = "" if not chosen else difference(unbroken, broken)
-                for kill in chosen:
-                    kill.problem = kill.problem or problem
-                print(
-                    f"run {runs} on {processes} process(es): "
-                    f"{sum(kill.killed for kill in chosen)} kills, {problem or 'equal'}",
-                    flush=True,
-                )
+        unbroken = folder / "unbroken"
+        for args, count in ((command(unbroken, processes), processes), (evaluation(unbroken), 1)):
+            if problem := finish(server, args, count, folder):
+                raise RuntimeError(f"the unbroken run failed: {problem}")
+        queue = [kill for kill in kills if kill.processes == processes]
+        while queue:
+            broken = folder / f"broken-{runs}"
+            runs += 1
+            chosen = _one_run(server, queue, broken, processes, folder, per_run)
+            problem = "" if not chosen else difference(unbroken, broken)
+            for kill in chosen:
+                kill.problem = kill.problem or problem
+            print(
+                f"run {runs} on {processes} process(es): "
+                f"{sum(kill.killed for kill in chosen)} kills, {problem or 'equal'}",
+                flush=True,
+            )
     finally:
         server.close()
     return runs

@@ -57,6 +57,8 @@ def foreseen(error: BaseException) -> tuple[str, int] | None:
         cause = cause.__cause__
     if isinstance(error, HydraException | OmegaConfBaseException):
         return sentence(error), 2
+    if isinstance(error, ValueError) and str(error).startswith("Config group override must be"):
+        return "a group (model=, data=, loss=, ...) takes one of its names: `--help` shows them", 2
     return None
 
 
@@ -80,7 +82,7 @@ def sentence(error: BaseException) -> str:
         return " ".join(lines) or type(error).__name__
     if isinstance(error, OverrideParseException):
         return unreadable_override(error.override)
-    if several := re.match(r"Sweep parameters '(.*)' requires --multirun", lines[0]):
+    if several := re.match(r"Ambiguous value for argument '(.*)'$", lines[0]):
         return _several_values(several[1])
     keep = [line for line in lines if not line.startswith(("full_key", "object_type", "reference"))]
     unknown = re.match(r"Could not (?:override|append to config)[^']*'([^']+)'", keep[0])
@@ -100,7 +102,9 @@ def unreadable_override(override: str) -> str:
     shown = " ".join(override.split()) or repr(override)
     if not equals:
         return f"{shown} is no setting: write key=value"
-    quoted = quoted_override(key, value)
+    if "\n" in value:
+        return f"{shown} has a line break, which no setting can have: remove it, or rename the file"
+    quoted = quoted_override(key, value) if key else None
     if quoted is None:
         return f"{shown} cannot be read: write key=value"
     return f"{shown} has characters that need quotes: quote it, {quoted}"

@@ -18,6 +18,7 @@ from lkf_plugin.run.lock import only_trainer_of
 from lkf_plugin.run.settings import check_resume, run_record, save_settings
 from lkf_plugin.runs.preflight import check_disk, judge_of_training
 from lkf_plugin.train.checkpoint import lacks_validation
+from lkf_plugin.train.csv_log import CsvLog
 from lkf_plugin.train.datamodule import TokenBatches
 
 
@@ -37,9 +38,14 @@ def train(config: DictConfig) -> dict[str, float]:
         module = build_module(config, prepared.tokenizer)
         module.take_judge(judge)
         callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
+        loggers = _loggers(config)
+        if resume is not None:
+            for logger in loggers:
+                if isinstance(logger, CsvLog):
+                    logger.check()
         check_disk(config, module)
         _note_run(config, prepared)
-        trainer = build_trainer(config, _loggers(config), callbacks)
+        trainer = build_trainer(config, loggers, callbacks)
         trainer.fit(
             module,
             datamodule=TokenBatches(prepared, config),

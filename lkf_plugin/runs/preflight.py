@@ -17,6 +17,7 @@ from torch import nn
 from lkf_plugin.baselines.settings import NONE, baseline_name
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import path_sentence
+from lkf_plugin.train.checkpoint import BEST, LAST
 
 # What a run writes into its folder, and whether that is a folder.
 TRAINING_FILES = {
@@ -52,6 +53,8 @@ def check_before_work(config: DictConfig) -> None:
     save_dir = Path(config.checkpointing.save_dir)
     require_writable(save_dir, "checkpointing.save_dir")
     require_places(save_dir, {"checkpoints": True}, "checkpointing.save_dir")
+    files = dict.fromkeys((LAST, BEST), False)
+    require_places(save_dir / "checkpoints", files, "checkpointing.save_dir")
     _check_start(config)
 
 
@@ -124,7 +127,7 @@ def require_places(folder: Path, places: dict[str, bool], key: str) -> None:
             )
         if is_folder:
             require_writable(path, key)
-        elif not os.access(path, os.W_OK):
+        elif not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise UserError(
                 f"{path} may not be written: change its permissions, or name another {key}."
             )

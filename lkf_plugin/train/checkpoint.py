@@ -182,10 +182,12 @@ class StepCheckpoint(Checkpoint):
             if isinstance(logger, CsvLog):
                 logger.rewind(step)
         self._signals.listen()
-        if step > self.validated_step and _validation_due(trainer):
+        made_up = step > self.validated_step and _validation_due(trainer)
+        if made_up:
             _validate_now(trainer)
+        if self._end is not None or (made_up and step % self.every_n_steps == 0):
+            self._save(trainer)  # as after the validation that was cut short
         if self._end is not None:
-            self._save(trainer)
             trainer.fit_loop.epoch_loop.max_steps = self._end
             self._end = None
 
@@ -199,9 +201,9 @@ class StepCheckpoint(Checkpoint):
         checkpoint holds, and the resumed run draws the same batches again.
         """
         self._signals.start_batch()
-        if self._stopping(trainer):
-            self._stop(trainer)
         step = trainer.global_step
+        if self._stopping(trainer):
+            self._stop(trainer, numbered=self._due(step))
         if step == self._seen_step:
             return  # gradients are being accumulated, or the run has just begun
         self._seen_step = step
@@ -279,7 +281,8 @@ class StepCheckpoint(Checkpoint):
             return trainer.strategy.reduce_boolean_decision(told, all=False)
         return told
 
-    def _stop(self, trainer: L.Trainer) -> None:
+    def _stop(self, trainer: L.Trainer, numbered: bool = False) -> None:
+        """Saves and leaves; ``numbered`` where a step-N.ckpt would have been saved anyway."""
         step, last = trainer.global_step, self.folder / LAST
         signum = self._signals.received or signal.SIGTERM
         if step == 0:
@@ -289,7 +292,7 @@ class StepCheckpoint(Checkpoint):
                 signum,
             )
         if step > self._saved_step:
-            self._save(trainer, numbered=False)
+            self._save(trainer, numbered=numbered)
         raise Preempted(
             f"{signum.name}: saved step {step} to {last}; run the same command again to go on.",
             signum,

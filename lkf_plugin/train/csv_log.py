@@ -12,6 +12,8 @@ from typing import Any
 from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
+from lkf_plugin.errors import UserError
+
 STEP = "step"
 
 
@@ -82,15 +84,35 @@ class CsvLog(Logger):
             self._row[STEP] = int(self._row[STEP])
         self._rewrite(rows)
 
+    def check(self) -> None:
+        """Looks whether a log that is there can be gone on with.
+
+        Raises:
+            UserError: it is damaged.
+        """
+        self._read()
+
     def _read(self) -> list[dict[str, str]]:
-        """Rows of the file, empty cells left out; sets the columns."""
+        """Rows of the file, empty cells left out; sets the columns.
+
+        Raises:
+            UserError: it is no such table.
+        """
         if not self.path.exists():
             self._columns = [STEP]
             return []
-        with self.path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            self._columns = list(reader.fieldnames or [STEP])
-            return [{name: cell for name, cell in row.items() if cell} for row in reader]
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file)
+                self._columns = list(reader.fieldnames or [STEP])
+                rows = [{name: cell for name, cell in row.items() if cell} for row in reader]
+            for row in rows:
+                int(row[STEP])
+        except (UnicodeDecodeError, csv.Error, KeyError, ValueError) as error:
+            raise UserError(
+                f"{self.path} is damaged: move it away to go on with a new log, or bring it back."
+            ) from error
+        return rows
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         """Replaces the file in one stroke."""
