@@ -36,27 +36,29 @@ def assert_equal_runs(a: Path, b: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "hook", "name", "status"),
+    ("step", "hook", "name", "every"),
     [
-        (1, "on_after_backward", "SIGINT", 130),  # the first of a step's two micro-batches
-        (3, "on_after_backward", "SIGTERM", 143),
-        (2, "on_validation_batch_end", "SIGINT", 130),
-        (4, "on_validation_batch_end", "SIGTERM", 143),  # the run's last validation
+        (1, "on_after_backward", "SIGINT", 500),  # the first of a step's two micro-batches
+        (3, "on_after_backward", "SIGTERM", 500),
+        (3, "on_train_batch_end", "SIGINT", 3),  # at a step that is saved anyway
+        (2, "on_validation_batch_end", "SIGINT", 2),
+        (4, "on_validation_batch_end", "SIGTERM", 500),  # the run's last validation
     ],
 )
 def test_stopped_and_resumed_equals_unbroken(
-    tiny: Compose, run: Run, tmp_path: Path, step: int, hook: str, name: str, status: int
+    tiny: Compose, run: Run, tmp_path: Path, step: int, hook: str, name: str, every: int
 ) -> None:
-    run(tiny(*ACCUMULATED, f"run_dir={tmp_path / 'unbroken'}"))
+    settings = (*ACCUMULATED, f"checkpointing.every_n_steps={every}")
+    run(tiny(*settings, f"run_dir={tmp_path / 'unbroken'}"))
     with pytest.raises(Preempted) as stopped:
-        run(tiny(*ACCUMULATED, *signal_at(step, hook, name)))
-    assert stopped.value.code == status
+        run(tiny(*settings, *signal_at(step, hook, name)))
+    assert stopped.value.code == {"SIGINT": 130, "SIGTERM": 143}[name]
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     assert stopped.value.sentence == (
         f"{name}: saved step {step} to {last}; run the same command again to go on."
     )
     assert torch.load(last, weights_only=True)["global_step"] == step
-    run(tiny(*ACCUMULATED))
+    run(tiny(*settings))
     assert_equal_runs(tmp_path / "unbroken", tmp_path / "run")
 
 
