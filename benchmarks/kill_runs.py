@@ -37,9 +37,9 @@ from typing import Any
 
 import torch
 
-from lkf_plugin.evaluate.provenance import code_version, machine
-from lkf_plugin.report.page_blocks import fill_file
-from lkf_plugin.run.settings import write_atomically
+from experiments.pages.blocks import fill_file
+from lkf_plugin.records.provenance import code_version, machine
+from lkf_plugin.runs.settings import write_atomically
 
 HERE = Path(__file__).resolve().parent
 SIGNALS = ("TERM", "INT", "KILL")

@@ -18,10 +18,10 @@ import lightning as L
 from lightning.pytorch.utilities import rank_zero_only
 
 import lkf_plugin.cli
-import lkf_plugin.lightning
-import lkf_plugin.run.ppl_eval
-import lkf_plugin.run.sample_eval
-import lkf_plugin.run.train  # noqa: F401
+import lkf_plugin.methods.lkf
+import lkf_plugin.modes.ppl_eval
+import lkf_plugin.modes.sample_eval
+import lkf_plugin.modes.train  # noqa: F401
 
 PHASES = "KILL_RUNS_PHASES"  # where a run tells which phase it enters
 

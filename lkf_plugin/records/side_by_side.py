@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.settings import CONFIG, flatten, load_settings
+from lkf_plugin.runs.settings import CONFIG, flatten, load_settings
 
 # Settings of the place, the log or the evaluation: they do not make two runs different ones.
 NOT_OF_THE_RUN = (

@@ -1,1 +1,1 @@
-"""A run folder: where a job's files lie, and whether they can be written."""
+"""A run folder: its settings, identity and lock, and a trained run back from it."""

@@ -14,9 +14,9 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
-from lkf_plugin.baselines.settings import NONE, baseline_name
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import path_sentence
+from lkf_plugin.methods.settings import NONE, baseline_name
 from lkf_plugin.train.checkpoint import BEST, LAST
 
 # What a run writes into its folder, and whether that is a folder.
@@ -158,7 +158,7 @@ def judge_of_training(config: DictConfig, device: torch.device | str = "cpu") ->
     """
     if not (config.eval.generate_samples and config.eval.compute_generative_perplexity):
         return None
-    from lkf_plugin.evaluate.judge import Judge
+    from lkf_plugin.judge.judge import Judge
 
     judge = Judge(config.eval.gen_ppl_eval_model_name_or_path, device=device)
     _require_context(judge, config)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import lkf_plugin.host.mdlm
-import lkf_plugin.lightning
-import lkf_plugin.run.train  # noqa: F401
+import lkf_plugin.methods.lkf
+import lkf_plugin.modes.train  # noqa: F401
 from lkf_plugin.config import register_resolvers
 from tests.cli.conftest import TINY
 from tests.cli.test_main import call

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lkf_plugin.report.command import main as report
+from experiments.tables.command import main as report
 from tests.cli.conftest import TINY
 from tests.cli.test_main import call
 

@@ -18,8 +18,8 @@ from torch import nn
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.data import prepare
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.settings import write_or_keep
 from lkf_plugin.runs import preflight
+from lkf_plugin.runs.settings import write_or_keep
 from tests.cli.conftest import TINY
 from tests.cli.test_malformed_paths import NOBODY
 
@@ -46,7 +46,7 @@ def test_the_estimate_is_a_checkpoints_size(
     tiny: Callable[..., DictConfig], tmp_path: Path
 ) -> None:
     from lkf_plugin import cli
-    from lkf_plugin.run.common import build_module
+    from lkf_plugin.runs.common import build_module
 
     config = tiny("model.hidden_size=64", "optim.lr=1e-3")
     cli.run(config)
@@ -96,7 +96,7 @@ def test_the_judge_is_loaded_before_training(
     def missing(*args: Any, **kwargs: Any) -> None:
         raise UserError("no such judge")
 
-    monkeypatch.setattr("lkf_plugin.evaluate.judge.Judge", missing)
+    monkeypatch.setattr("lkf_plugin.judge.judge.Judge", missing)
     asked = ("eval.generate_samples=true", "eval.compute_generative_perplexity=true")
     with pytest.raises(UserError, match="no such judge"):
         cli.run(tiny(*asked))

@@ -1,0 +1,112 @@
+"""The command line of ``scripts/report.py``: from a folder of records or of runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.tables.figures import draw_all
+from experiments.tables.layouts import LAYOUTS
+from experiments.tables.lookup import Lookup
+from experiments.tables.render import beside, caption, latex, long_csv, markdown
+from experiments.tables.table import check_comparable
+from lkf_plugin.errors import UserError
+from lkf_plugin.failures import foreseen
+from lkf_plugin.records.record import ResultRecord, read_records
+from lkf_plugin.records.side_by_side import has_runs, write_side_by_side
+
+
+def write_report(
+    folder: Path, out: Path, tables: Sequence[str] | None = None, figures: bool = True
+) -> list[Path]:
+    """Writes ``<corpus>/tables.md``, ``<table>.tex``, ``<table>.csv`` and figures.
+
+    Args:
+        folder: of the records, subfolders included.
+        out: where to; a folder a corpus is made in it.
+        tables: names of ``LAYOUTS``; None is all that have a measured figure.
+        figures: whether to draw.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UserError: no records, or some that must not stand side by side.
+    """
+    records = read_records(folder)
+    if not records:
+        raise UserError(f"there is no record under {folder}: make some with scripts/evaluate.py.")
+    written: list[Path] = []
+    by_corpus: dict[str, list[ResultRecord]] = {}
+    for record in records:
+        by_corpus.setdefault(record.corpus, []).append(record)
+    for corpus, own in sorted(by_corpus.items()):
+        written += _write_corpus(own, out / corpus, tables, figures)
+    return written
+
+
+def _write_corpus(
+    records: list[ResultRecord], out: Path, names: Sequence[str] | None, figures: bool
+) -> list[Path]:
+    check_comparable(records, f"tables of {records[0].corpus}")
+    lookup = Lookup(records)
+    out.mkdir(parents=True, exist_ok=True)
+    told = caption(records, lookup.metric, lookup.higher_is_better)
+    parts: list[str] = [f"# {records[0].corpus}", "", told, ""]
+    written: list[Path] = []
+    for name in names or LAYOUTS:
+        table = LAYOUTS[name](lookup)
+        if table.empty:
+            continue
+        parts.append(markdown(table, ""))
+        for suffix, text in (("tex", latex(table, told)), ("csv", long_csv(table))):
+            written.append(_write(out / f"{name}.{suffix}", text))
+    parts.append(beside(records, lookup.metric))
+    if figures:
+        written += draw_all(lookup, out)
+    return [_write(out / "tables.md", "\n".join(parts)), *written]
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; a mistake is told in one sentence with status 2."""
+    parser = argparse.ArgumentParser(
+        description="Tables and figures from a folder of records, or runs side by side."
+    )
+    parser.add_argument("folder", type=Path, help="of records or of runs, subfolders included")
+    parser.add_argument(
+        "--out", type=Path, help="where to (default: FOLDER/../report, of runs FOLDER/report)"
+    )
+    parser.add_argument("--table", action="append", choices=list(LAYOUTS), help="repeat for more")
+    parser.add_argument("--no-figures", action="store_true")
+    args = parser.parse_args(arguments)
+    try:
+        for path in _write_either(args):
+            print(path)
+    except Exception as error:
+        words = foreseen(error)
+        if words is None:
+            raise
+        print(f"error: {words[0]}", file=sys.stderr)
+        return words[1]
+    return 0
+
+
+def _write_either(args: argparse.Namespace) -> list[Path]:
+    """Tables from records, or runs side by side if the folder has run folders."""
+    if not args.folder.is_dir():
+        raise UserError(f"{args.folder} is no folder: name one of records or of runs.")
+    if has_runs(args.folder):
+        if args.table:
+            raise UserError("--table is for a folder of records: leave it out for runs.")
+        return write_side_by_side(
+            args.folder, args.out or args.folder / "report", not args.no_figures
+        )
+    out = args.out or args.folder.resolve().parent / "report"
+    return write_report(args.folder, out, args.table, not args.no_figures)
