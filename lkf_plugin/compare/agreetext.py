@@ -14,10 +14,10 @@ from lkf_plugin.compare.store import CellStore, Entry, all_cells
 from lkf_plugin.compare.tables import by_steps, calls, header, line
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.corpora.plug_in import expected_plug_in_entropy
-from lkf_plugin.evaluate.cells import Samples
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.files import write_atomically
 from lkf_plugin.report.compare_figure import draw_comparison
 from lkf_plugin.run.load import LoadedRun
-from lkf_plugin.run.settings import write_atomically
 
 STEPS_J = (1, 2, 4, 8, 16, 32)
 CLAUSES = 4
@@ -78,15 +78,15 @@ def grid(row: str, decode: str) -> tuple[int, ...]:
     return STEPS_J[:4] if decode == BEST else STEPS_J
 
 
-def _cell(run: LoadedRun, row: str, decode: str, J: int, drawn: Samples) -> dict[str, Any]:
+def _cell(run: LoadedRun, row: str, decode: str, J: int, drawn: Decoded) -> dict[str, Any]:
     return asdict(measure(row, decode, J, drawn))
 
 
-def measure(row: str, decode: str, J: int, drawn: Samples) -> Cell:
+def measure(row: str, decode: str, J: int, drawn: Decoded) -> Cell:
     """Valid share with its standard error, and how diverse the valid texts are."""
-    good = agreetext.valid(drawn.ids_SL).double()
+    good = agreetext.valid(drawn.x_GL).double()
     rate, n = good.mean().item(), good.numel()
-    entropy = agreetext.configuration_entropy(drawn.ids_SL).plug_in if rate > 0 else 0.0
+    entropy = agreetext.configuration_entropy(drawn.x_GL).plug_in if rate > 0 else 0.0
     error = math.sqrt(rate * (1 - rate) / n)
     return Cell(row, decode, J, rate, error, entropy, n, drawn.steps_calls, drawn.network_calls)
 

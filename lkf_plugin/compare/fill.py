@@ -14,12 +14,12 @@ from lkf_plugin.compare.rows import Row
 from lkf_plugin.compare.sampling import sample_row
 from lkf_plugin.compare.store import CellStore, missing_cells
 from lkf_plugin.compare.training import train_row
-from lkf_plugin.evaluate.cells import Samples
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.records.provenance import path_digest
 from lkf_plugin.run.load import LoadedRun, load_run
-from lkf_plugin.run.ppl_eval import file_digest
 
 Grid = Callable[[str, str], Sequence[int]]  # (row, decode) -> values of J
-Measure = Callable[[LoadedRun, str, str, int, Samples], dict[str, Any]]
+Measure = Callable[[LoadedRun, str, str, int, Decoded], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Comparison:
     def fill(self, store: CellStore, name: str) -> LoadedRun:
         """Trains, evaluates and samples what is missing of one row; returns its run."""
         run = load_run(train_row(self.out, self.rows, name, self.seed, self.steps))
-        entry = store.entry(name, self.key(file_digest(run.checkpoint)))
+        entry = store.entry(name, self.key(path_digest(run.checkpoint)))
         if "nll" not in entry:
             nats = held_out_nats(run, self.passes, self.seed)
             weights = sum(p.numel() for p in run.module.backbone.parameters())

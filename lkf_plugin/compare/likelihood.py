@@ -6,7 +6,7 @@ import torch
 
 from lkf_plugin.baselines.settings import baseline_name
 from lkf_plugin.data import valid_loader
-from lkf_plugin.evaluate.estimate import Estimate, mean_and_error
+from lkf_plugin.records.estimate import Estimate, mean_and_error
 from lkf_plugin.run.load import LoadedRun
 from lkf_plugin.train.seeding import seed_position
 

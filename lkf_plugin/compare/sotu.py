@@ -16,16 +16,16 @@ from lkf_plugin.compare.fill import Comparison
 from lkf_plugin.compare.rows import BEST, Row, components
 from lkf_plugin.compare.store import CellStore, all_cells
 from lkf_plugin.compare.text_table import render
+from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.attribution import attribution, one_fewer
-from lkf_plugin.evaluate.cells import Samples
 from lkf_plugin.evaluate.ends import both_ends
-from lkf_plugin.evaluate.estimate import Estimate
 from lkf_plugin.evaluate.judge import Judge
 from lkf_plugin.evaluate.quality import TextQuality
+from lkf_plugin.files import write_atomically
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.report.compare_text_figure import draw_text_comparison
 from lkf_plugin.run.load import LoadedRun
-from lkf_plugin.run.settings import write_atomically
 
 GRID = (1, 2, 4, 8, 16, 32)
 LENGTH = 64  # tokens a text in both experiments: AR's steps
@@ -90,7 +90,7 @@ def compare(
     def quality(run: LoadedRun) -> TextQuality:
         return TextQuality(run.prepared.tokenizer, judge, length, self_bleu_subset=0)
 
-    def measured(run: LoadedRun, row: str, decode: str, J: int, drawn: Samples) -> dict[str, Any]:
+    def measured(run: LoadedRun, row: str, decode: str, J: int, drawn: Decoded) -> dict[str, Any]:
         return measure(quality(run), row, decode, J, drawn)
 
     def of_row(row: str, decode: str) -> Sequence[int]:
@@ -114,12 +114,12 @@ def compare(
     return table
 
 
-def measure(quality: TextQuality, row: str, decode: str, J: int, drawn: Samples) -> dict[str, Any]:
+def measure(quality: TextQuality, row: str, decode: str, J: int, drawn: Decoded) -> dict[str, Any]:
     """A cell: perplexity and diversity; under ``best`` what a component's absence changes.
 
     Solo figures of the components are left out: they would cost the judge M times as many texts.
     """
-    found = quality.measure(drawn.ids_SL)
+    found = quality.measure(drawn.x_GL)
     M = components(row)
     if decode == BEST and M is not None:
         found |= one_fewer(drawn, quality) if M == 1 else attribution(drawn, quality, judged=0)
@@ -127,7 +127,7 @@ def measure(quality: TextQuality, row: str, decode: str, J: int, drawn: Samples)
         "row": row,
         "decode": decode,
         "J": J,
-        "samples": len(drawn.ids_SL),
+        "samples": len(drawn.x_GL),
         "steps_calls": drawn.steps_calls,
         "network_calls": drawn.network_calls,
         "metrics": _plain(found),

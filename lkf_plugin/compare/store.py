@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lkf_plugin.run.settings import write_atomically
+from lkf_plugin.files import write_atomically
 
 Entry = dict[str, Any]
 

@@ -35,6 +35,7 @@ from lkf_plugin.data.tokenizer import (
 )
 from lkf_plugin.data.train_tokenizer import train_tokenizer
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 # Raise it when the same options give other arrays than before.
 FORMAT = 1
@@ -113,7 +114,7 @@ def prepare(config: DictConfig, splits: Sequence[str] = SPLITS) -> PreparedData:
         if not manifest:
             if options.kind != "text8":
                 save = tokenizer.save_pretrained
-                store.write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
+                write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
             manifest = {"digest": digest, "covers": covers, "vocab_size": ids.vocab_size}
             manifest |= {"ids": {key: getattr(ids, key) for key in ("mask", "bos", "eos", "pad")}}
             manifest |= {"splits": {}}
@@ -194,7 +195,7 @@ def _open_tokenizer(
                 return _progress(_texts(options, corpus, "train"), "Training tokenizer")
 
             made = train_tokenizer(texts, options.tokenizer_type, options.vocab_size)
-            store.write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
+            write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
     return load_tokenizer(str(folder))
 
 

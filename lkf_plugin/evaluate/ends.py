@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 
 from lkf_plugin.evaluate.diversity import as_sequences
-from lkf_plugin.evaluate.estimate import Estimate
 from lkf_plugin.evaluate.judge import decode_samples
 from lkf_plugin.evaluate.quality import AgreeTextQuality, Quality, TextQuality
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.run.load import LoadedRun
 
 

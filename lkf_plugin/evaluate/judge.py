@@ -34,7 +34,7 @@ from tqdm.auto import tqdm
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate import smollm2
-from lkf_plugin.evaluate.estimate import Estimate, bootstrap_ratio
+from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
 
 BOOTSTRAP_REPLICATES = 1000
 

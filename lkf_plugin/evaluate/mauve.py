@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.records.estimate import Estimate
 
 FEATURIZER = "gpt2-large"
 

@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.sequences import SequenceErrors
 from lkf_plugin.host import mdlm_shims, mdlm_trainer
@@ -77,6 +78,8 @@ def load_model(config: DictConfig) -> lightning.LightningModule:
         UserError: no checkout, no such checkpoint, or one that holds pickled objects.
     """
     upstream, hosted, prepared = _set_up(config)
+    if not hosted.sampling.semi_ar:
+        hosted.loader.eval_batch_size = BLOCK  # what MDLM's sampler draws at once
     tokenizer = upstream.dataloader.get_tokenizer(hosted)
     with plugged_in(upstream, hosted, prepared.mask_index) as chosen, _plain_errors():
         model: Any = chosen.load_from_checkpoint(

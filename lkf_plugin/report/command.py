@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.record import ResultRecord, read_records
+from lkf_plugin.records.comparable import check_comparable
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import read_records
 from lkf_plugin.report.figures import draw_all
 from lkf_plugin.report.layouts import LAYOUTS
 from lkf_plugin.report.lookup import Lookup
 from lkf_plugin.report.render import beside, caption, latex, long_csv, markdown
-from lkf_plugin.report.table import check_comparable
 
 
 def write_report(
@@ -37,7 +38,7 @@ def write_report(
     if not records:
         raise UserError(f"there is no record under {folder}: make some with scripts/evaluate.py.")
     written: list[Path] = []
-    by_corpus: dict[str, list[ResultRecord]] = {}
+    by_corpus: dict[str, list[Record]] = {}
     for record in records:
         by_corpus.setdefault(record.corpus, []).append(record)
     for corpus, own in sorted(by_corpus.items()):
@@ -46,7 +47,7 @@ def write_report(
 
 
 def _write_corpus(
-    records: list[ResultRecord], out: Path, names: Sequence[str] | None, figures: bool
+    records: list[Record], out: Path, names: Sequence[str] | None, figures: bool
 ) -> list[Path]:
     check_comparable(records, f"tables of {records[0].corpus}")
     lookup = Lookup(records)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lkf_plugin.evaluate.estimate import Estimate
-from lkf_plugin.evaluate.record import ResultRecord
 from lkf_plugin.evaluate.run_records import OWN
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import Record
 from lkf_plugin.report import paper_numbers as paper
 from lkf_plugin.report.advantages import (
     advantages,
@@ -115,9 +115,7 @@ def bestofn(lookup: Lookup) -> Table:
     return table
 
 
-def _gain(
-    value: float | None, record: ResultRecord | None, number: float | None, flagged: bool
-) -> Entry:
+def _gain(value: float | None, record: Record | None, number: float | None, flagged: bool) -> Entry:
     figure = None if value is None else Estimate(value, None, 1)
     return Entry(figure, None, number, None, None if value is None else record, flagged)
 

@@ -13,16 +13,17 @@ from omegaconf import DictConfig
 from lkf_plugin.baselines.settings import baseline_name
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.evaluate.identity import method_of
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
-from lkf_plugin.evaluate.provenance import checkpoint_digest
-from lkf_plugin.evaluate.record import LIKELIHOOD
-from lkf_plugin.evaluate.run_records import RunRecords, likelihood_precision, method_of
+from lkf_plugin.evaluate.run_records import Cell, RunRecords
 from lkf_plugin.evaluate.sequences import SequenceErrors
+from lkf_plugin.files import write_atomically
 from lkf_plugin.host.builtin import Diffusion
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.provenance import path_digest
 from lkf_plugin.run.common import build_module, build_trainer, find_checkpoint, load_weights
 from lkf_plugin.run.load import LoadedRun
-from lkf_plugin.run.settings import run_record, write_atomically
+from lkf_plugin.run.settings import run_record
 from lkf_plugin.train.datamodule import TokenBatches
 
 RECORDS = "records"  # in the run folder
@@ -74,17 +75,22 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
     if trainer.is_global_zero:
         target = Path(config.run_dir) / "ppl_eval.json"
         write_atomically(target, json.dumps(report, indent=2) + "\n")
-        RunRecords(run, Path(config.run_dir) / RECORDS, config.seed, report["host"]).write(
-            LIKELIHOOD,
-            found,
-            samples=errors.sequences,
-            precision=likelihood_precision(str(config.trainer.precision)),
-            more={"mode": "ppl_eval", "sequences": errors.sequences},
-        )
+        records = RunRecords(run, Path(config.run_dir) / RECORDS, config.seed, report["host"])
+        records.write(_cell(records, config, errors.sequences), found)
         for name, value in sorted(metrics.items()):
             print(f"{name} {value:.6f}")
         print(f"written to {target}")
     return report
+
+
+def _cell(records: RunRecords, config: DictConfig, sequences: int) -> Cell:
+    """A validation's likelihood: its draws are seeded for each batch of each process."""
+    validation = {
+        "batch_size": config.loader.eval_batch_size,
+        "devices": config.trainer.devices * config.trainer.num_nodes,
+    }
+    precision = str(config.trainer.precision)
+    return records.likelihood(sequences, precision, estimator="validation", validation=validation)
 
 
 def _callbacks(trainer: L.Trainer) -> list[L.Callback]:
@@ -106,7 +112,7 @@ def provenance(
     return {
         **run_record(host, prepared.digest),
         "checkpoint": str(checkpoint),
-        "checkpoint_sha256": file_digest(checkpoint),
+        "checkpoint_sha256": path_digest(checkpoint),
         "step": step,
         "seed": config.seed,
         "ema": module.ema is not None,
@@ -134,8 +140,3 @@ def provenance(
         "devices": config.trainer.devices * config.trainer.num_nodes,
         "limit_val_batches": config.trainer.limit_val_batches,
     }
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    return checkpoint_digest(path)

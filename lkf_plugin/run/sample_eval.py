@@ -14,20 +14,23 @@ from tqdm import tqdm
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
+from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import row_name
-from lkf_plugin.evaluate.estimate import Estimate
+from lkf_plugin.evaluate.identity import (
+    LKF,
+    decode_of,
+    method_of,
+    precision_of,
+    sampling_of,
+)
 from lkf_plugin.evaluate.judge import Judge, JudgeScore, decode_samples
 from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
-from lkf_plugin.evaluate.record import ResultRecord
-from lkf_plugin.evaluate.run_records import (
-    OWN,
-    STEPLESS,
-    RunRecords,
-    method_of,
-    precision_name,
-)
+from lkf_plugin.evaluate.run_records import OWN, SAMPLES, STEPLESS, Cell, RunRecords
+from lkf_plugin.files import write_atomically
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.run.common import (
     autocast,
     build_module,
@@ -36,9 +39,9 @@ from lkf_plugin.run.common import (
     load_weights,
     use_cpus,
 )
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.run.load import LoadedRun, use_average
 from lkf_plugin.run.ppl_eval import RECORDS, provenance
-from lkf_plugin.run.settings import write_atomically
+from lkf_plugin.run.processes import Processes
 from lkf_plugin.train.seeding import seed_position
 
 GAP = "[MASK]"
@@ -47,23 +50,32 @@ GAP = "[MASK]"
 def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
     """Draws samples; writes ``samples.jsonl`` and ``sample_eval.json`` into the run folder.
 
-    Samples of whole texts also leave a record, one file a policy and J, for the tables.
+    Samples of whole texts also leave a record, one file a policy and J, for the tables. Started in
+    several processes (``torchrun``), each draws its share; the first one writes.
 
     Returns:
         The contents of ``sample_eval.json``.
     """
+    with Processes.join() as processes:
+        return _sample_eval(config, host, processes)
+
+
+def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[str, Any]:
     prepared = prepare(config, splits=("valid",))
     path = find_checkpoint(config)
     use_cpus(config)
-    device = choose_device(config)
+    device = processes.device(choose_device(config))
     run = _load(config, host, prepared, path)
     module = run.module
+    use_average(module)
     module.to(device)
     if config.sampling.prompt is not None:
         if not hasattr(module, "prompt_ids"):
             raise UserError("MDLM's own module takes no sampling.prompt: set host=builtin.")
         module.prompt_ids = read_prompt(config, prepared)
-    samples, calls = _draw(config, module, device, prepared.tokenizer)
+    samples, decoded = _draw(config, module, device, prepared.tokenizer, processes)
+    if processes.rank:
+        return {}
     folder = Path(config.run_dir)
     rows = [dataclasses.asdict(sample) for sample in samples]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -73,6 +85,7 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
     quality, judge = _judges(config, prepared, device)
     score = _score(config, judge, [sample.text for sample in samples])
     found = _measure(quality, samples, score)
+    policy = HOST_SAMPLER if decoded is None else module.sampler_of(config.decode.policy)
     report: dict[str, Any] = {
         "metrics": _judged(judge, score),
         "diversity": {name: dataclasses.asdict(one) for name, one in sorted(found.items())},
@@ -82,19 +95,22 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
         "predictor": config.sampling.predictor,
         "eps": config.sampling.eps,
         "noise_removal": config.sampling.noise_removal,
-        "policy": getattr(module, "policy", HOST_SAMPLER),
+        "policy": policy,
         "decode": dict(config.decode),
         "prompt": config.sampling.prompt,
-        **calls,
     }
+    if decoded is not None:
+        report |= {"steps_calls": decoded.steps_calls, "network_calls": decoded.network_calls}
     write_atomically(folder / "sample_eval.json", json.dumps(report, indent=2) + "\n")
     print(f"{len(rows)} samples written to {folder / 'samples.jsonl'}")
-    if not found or config.sampling.prompt is not None:
+    if not found or decoded is None or config.sampling.prompt is not None:
         print("no record for the tables: they hold samples of L tokens without a prompt")
         return report
     records = RunRecords(run, folder / RECORDS, config.seed, report["host"])
-    written = _write_record(records, found, quality.judge, report)
-    print(f"record: {records.folder / written.cell}.json")
+    cell = _cell(records, policy, quality, len(rows))
+    metrics = {**found, "network_calls": Estimate(decoded.network_calls, None, len(rows))}
+    written = records.write(cell, metrics, decoded.steps_calls)
+    print(f"record: {records.folder / written.file_name}")
     return report
 
 
@@ -123,31 +139,38 @@ class Sample:
 
 
 def _draw(
-    config: DictConfig, module: Any, device: torch.device, tokenizer: Any
-) -> tuple[list[Sample], dict[str, float]]:
-    """Samples, and the network calls a sample where the decoding policy counts them."""
-    sampling = config.sampling
-    samples: list[Sample] = []
-    counts: list[tuple[float, float]] = []
+    config: DictConfig, module: Any, device: torch.device, tokenizer: Any, processes: Processes
+) -> tuple[list[Sample], Decoded | None]:
+    """Samples of all processes, and how they came about (None for semi-AR)."""
+    sampling, batch = config.sampling, config.loader.eval_batch_size
+    if sampling.semi_ar:
+        return _draw_semi_ar(config, module, device), None
+    start_L = module._sample_prior(1, config.model.length)[0].to(device)
+    numbers = share(sampling.num_sample_batches * batch, processes.rank, processes.count)
+    own = None
+    if numbers:  # there may be more processes than samples
+        with autocast(config, device):
+            own = sample_numbers(
+                module, start_L, config.decode, config.seed, numbers, sampling.steps, batch,
+                "sampling",
+            )  # fmt: skip
+    decoded = processes.joined(own)
+    texts = decode_samples(tokenizer, decoded.x_GL)
+    ids_G = decoded.x_GL.tolist()
+    return [Sample(text, ids) for text, ids in zip(texts, ids_G, strict=True)], decoded
+
+
+def _draw_semi_ar(config: DictConfig, module: Any, device: torch.device) -> list[Sample]:
+    """MDLM's strides; they depend on the batch size, and leave no record."""
+    sampling, samples = config.sampling, []
     for i in tqdm(range(sampling.num_sample_batches), desc="sampling", unit="batch"):
         seed_position(config.seed, "sample", i, 0)
         with autocast(config, device):
-            if sampling.semi_ar:
-                _, texts, _ = module.restore_model_and_semi_ar_sample(
-                    sampling.stride_length, sampling.num_strides, dt=1 / sampling.steps
-                )
-                samples += [Sample(text, None) for text in texts[-1]]
-                continue
-            ids_GL = module.restore_model_and_sample(num_steps=sampling.steps, eps=sampling.eps)
-        texts = decode_samples(tokenizer, ids_GL)
-        samples += [Sample(t, ids) for t, ids in zip(texts, ids_GL.tolist(), strict=True)]
-        decoded = getattr(module, "last_decoded", None)
-        if decoded is not None:
-            counts.append((decoded.steps_calls, decoded.network_calls))
-    if not counts:
-        return samples, {}
-    stated, run = (sum(column) / len(counts) for column in zip(*counts, strict=True))
-    return samples, {"steps_calls": stated, "network_calls": run}
+            _, texts, _ = module.restore_model_and_semi_ar_sample(
+                sampling.stride_length, sampling.num_strides, dt=1 / sampling.steps
+            )
+        samples += [Sample(text, None) for text in texts[-1]]
+    return samples
 
 
 def _judges(
@@ -210,33 +233,35 @@ def _measure(
     return quality.measure(torch.tensor(ids))
 
 
-def _write_record(
-    records: RunRecords, found: dict[str, Estimate], judge: Judge | None, report: dict[str, Any]
-) -> ResultRecord:
-    """The record of the samples: by the method's own sampler, or by a policy of ``decode``."""
-    config, policy = records.run.config, report["policy"]
-    method = method_of(config)
-    decode = {**config.decode, "policy": policy}
-    own = policy not in POLICIES
-    if own:
-        row = OWN if method else row_name(decode)
-        more = {key: config.sampling[key] for key in ("predictor", "eps", "noise_removal")}
-    else:
-        row, more = row_name(decode), {"eps": config.sampling.eps}
-    exact = bool(OmegaConf.select(config, "baseline.float64_draws")) if method else not own
+def _cell(records: RunRecords, policy: str, quality: Quality, samples: int) -> Cell:
+    """The samples as what they are: a method's own sampler, or a policy of ``decode``."""
+    config, module = records.run.config, records.run.module
+    method, decode = method_of(config), {**config.decode, "policy": policy}
+    own = uses_own_sampler(module, decode)
+    row = OWN if own and method != LKF and policy not in POLICIES else row_name(decode)
+    wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
     steps = None if method in STEPLESS else config.sampling.steps
-    return records.write(
+    return Cell(
+        SAMPLES,
         row,
-        found,
-        samples=report["num_samples"],
-        precision=precision_name(report["precision"], "float64" if exact else "float32"),
-        steps=steps,
-        policy=policy,
-        decode=None if own else decode,
-        # a host that counts no calls makes one a step
-        calls=report.get("steps_calls", steps),
-        judge=judge,
-        more={"mode": "sample_eval", "network_calls": report.get("network_calls"), **more},
+        {
+            "length": int(config.model.length),
+            "seed": records.seed,
+            "ema": module.ema is not None,
+            "precision": precision_of(
+                str(config.trainer.precision), "float64" if wide else "float32"
+            ),
+            "judge": quality.judged_by,
+            "samples": samples,
+            "decode": decode_of(decode, policy, own),
+            "sampling": sampling_of(config, steps),
+            "eval": {
+                "self_bleu": quality.self_bleu_subset,
+                "attribution": None,
+                "judged_chains": None,
+                "mauve": None,
+            },
+        },
     )
 
 

@@ -7,7 +7,6 @@ versions and the digest of the data. Both are plain text; nothing in them is eve
 from __future__ import annotations
 
 import json
-import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 CONFIG, RECORD = "config.yaml", "run.json"
 
@@ -68,14 +68,6 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 def is_free(key: str) -> bool:
     """Whether a setting may change between the parts of one run."""
     return any(key == free or key.startswith(f"{free}.") for free in FREE)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a text file in one stroke."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
 
 
 def save_settings(config: DictConfig, record: dict[str, Any], folder: Path) -> None:

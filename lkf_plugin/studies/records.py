@@ -24,8 +24,8 @@ from typing import Any
 import torch
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.provenance import code_version, machine
 from lkf_plugin.information.step import Estimate
+from lkf_plugin.records.provenance import code_version, machine
 from lkf_plugin.studies.recipe import Recipe
 
 SCHEMA = 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lkf_plugin.baselines.spread import Spread
-from lkf_plugin.evaluate.estimate import mean_and_error
+from lkf_plugin.records.estimate import mean_and_error
 
 
 def test_equal_lengths_give_the_error_of_a_mean():

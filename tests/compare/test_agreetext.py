@@ -9,12 +9,12 @@ import torch
 
 from lkf_plugin.compare.agreetext import ROWS, grid, measure, render
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.evaluate.cells import Samples
+from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.report.compare_figure import COLORS, draw_comparison
 
 
-def drawn(x: torch.Tensor) -> Samples:
-    return Samples(x, torch.zeros(len(x), dtype=torch.int64), None, None, 2.0, 3.0, {})
+def drawn(x: torch.Tensor) -> Decoded:
+    return Decoded(x, torch.zeros(len(x), dtype=torch.int64), None, 2.0, 3.0)
 
 
 def test_tables_and_figure_from_cells(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.estimate import Estimate
 from lkf_plugin.evaluate.record import (
     ResultRecord,
     read_record,
     read_records,
     write_record,
 )
+from lkf_plugin.records.estimate import Estimate
 
 
 def record(**changes: Any) -> ResultRecord:

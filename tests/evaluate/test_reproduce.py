@@ -10,8 +10,8 @@ import pytest
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate import reproduce as command
 from lkf_plugin.evaluate.plan import TABLES
-from lkf_plugin.evaluate.record import read_record
 from lkf_plugin.evaluate.scales import SCALES, Corpus
+from lkf_plugin.records.store import read_record
 from tests.evaluate.small_run import HERE, TINY
 
 ONE = Corpus(
@@ -34,7 +34,7 @@ def test_a_row_is_trained_and_measured_once(tmp_path: Path) -> None:
     corpus = replace(ONE, train=(*ONE.train, f"data.cache_dir={tmp_path / 'cache'}"))
     folder = command.reproduce([corpus], ["main"], tmp_path, "M1.commit", workers=1)
     files = sorted((folder / "agreetext").glob("*.json"))
-    assert [path.stem.split(".")[1:] for path in files] == [
+    assert [path.stem.rpartition("-")[0].split(".")[1:] for path in files] == [
         ["M1", "commit", "J1"],
         ["M1", "commit", "J2"],
     ]

@@ -20,8 +20,8 @@ from lkf_plugin.cli import run as run_config
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.data import prepare
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.record import read_record
 from lkf_plugin.host import mdlm, mdlm_checkout, mdlm_module
+from lkf_plugin.records.store import read_record
 from lkf_plugin.run.common import build_module
 
 if mdlm_checkout.find_checkout() is None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.estimate import Estimate
 from lkf_plugin.evaluate.record import ResultRecord, write_record
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.report import paper_numbers as paper
 from lkf_plugin.report.command import main, write_report
 from lkf_plugin.report.layouts import LAYOUTS
