@@ -26,7 +26,7 @@ from lkf_plugin.evaluate.attribution import (
 )
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.ends import both_ends, real_text
-from lkf_plugin.evaluate.identity import LKF, decode_of, precision_of, sampling_of
+from lkf_plugin.evaluate.identity import LKF, beside_of, decode_of, precision_of, sampling_of
 from lkf_plugin.evaluate.judge import decode_samples
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
@@ -107,12 +107,13 @@ class Evaluation:
                 "samples": self.samples,
                 "decode": decode_of(settings, options.policy),
                 "sampling": sampling_of(self.run.config, steps),
-                "eval": {
-                    **self._judging(),
-                    "attribution": self._attribution(options, attribute),
-                    "judged_chains": self.judged_chains,
-                    "mauve": self.featurizer,
-                },
+                "eval": beside_of(
+                    self.run.config,
+                    self.quality.self_bleu_subset,
+                    self._attribution(options, attribute),
+                    self.judged_chains,
+                    self.featurizer,
+                ),
             },
         )
 
@@ -124,9 +125,6 @@ class Evaluation:
             "precision": precision_of(NETWORK, draws),
             **({"judge": self.quality.judged_by} if draws else {}),
         }
-
-    def _judging(self) -> dict[str, Any]:
-        return {"self_bleu": self.quality.self_bleu_subset}
 
     def _attribution(self, options: DecodeOptions, asked: bool) -> str | None:
         """Which attribution a policy's cell gets: only those that select among finished chains."""
@@ -206,7 +204,8 @@ class Evaluation:
 
     def ends(self) -> list[Record]:
         """Held-out text, and the same with its words shuffled."""
-        settings = {**self._common("float64"), "samples": self.samples, "eval": self._judging()}
+        beside = beside_of(self.run.config, self.quality.self_bleu_subset)
+        settings = {**self._common("float64"), "samples": self.samples, "eval": beside}
         cells = [Cell(ENDS, end, {**settings, "end": end}) for end in ("real", "shuffled")]
         kept = [record for cell in cells if (record := self.kept(cell))]
         if len(kept) == len(cells):

@@ -42,7 +42,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "activation_checkpointing": "a backward pass only",
     },
     "noise": {},
-    "baseline": {"name": "enters as the method"},
+    "baseline": {},
 }
 # keys of the process that stand at the configuration's top
 PROCESS = ("parameterization", "diffusion", "time_conditioning", "subs_masking", "T")
@@ -120,6 +120,31 @@ def decode_of(settings: Mapping[str, Any], policy: str, own: bool = False) -> di
 def sampling_of(config: DictConfig, steps: int | None) -> dict[str, Any]:
     """The sampling group at J steps; None where steps mean nothing to the method."""
     return {**group(config, "sampling"), "steps": steps}
+
+
+def beside_of(
+    config: DictConfig,
+    self_bleu: int,
+    attribution: str | None = None,
+    judged_chains: int | None = None,
+    mauve: str | None = None,
+) -> dict[str, Any]:
+    """What is measured of samples beside the figure: the eval group, and the evaluator's options.
+
+    Args:
+        config: of the run.
+        self_bleu: texts that enter self-BLEU.
+        attribution: ``components`` or ``one_fewer``.
+        judged_chains: chains a component that the judge hears alone.
+        mauve: the featurizer.
+    """
+    return {
+        **group(config, "eval"),
+        "self_bleu": self_bleu,
+        "attribution": attribution,
+        "judged_chains": judged_chains,
+        "mauve": mauve,
+    }
 
 
 def short_tokenizer_name(config: DictConfig) -> str:

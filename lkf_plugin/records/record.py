@@ -135,7 +135,8 @@ class Record:
     @property
     def precision(self) -> str:
         """In words."""
-        return ", ".join(f"{k} {v}" for k, v in (self.setting("precision") or {}).items())
+        parts = self.setting("precision") or {}
+        return ", ".join(f"{key} {parts[key]}" for key in ("network", "draws") if key in parts)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]*")

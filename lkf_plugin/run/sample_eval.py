@@ -21,6 +21,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.identity import (
     LKF,
+    beside_of,
     decode_of,
     method_of,
     precision_of,
@@ -255,12 +256,7 @@ def _cell(records: RunRecords, policy: str, quality: Quality, samples: int) -> C
             "samples": samples,
             "decode": decode_of(decode, policy, own),
             "sampling": sampling_of(config, steps),
-            "eval": {
-                "self_bleu": quality.self_bleu_subset,
-                "attribution": None,
-                "judged_chains": None,
-                "mauve": None,
-            },
+            "eval": beside_of(config, quality.self_bleu_subset),
         },
     )
 

@@ -11,7 +11,7 @@ import torch
 
 import lkf_plugin
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate import provenance
+from lkf_plugin.records import provenance
 
 
 def test_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
