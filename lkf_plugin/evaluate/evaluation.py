@@ -27,10 +27,8 @@ from lkf_plugin.evaluate.attribution import (
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.ends import both_ends, real_text
 from lkf_plugin.evaluate.identity import LKF, beside_of, decode_of, precision_of, sampling_of
-from lkf_plugin.evaluate.judge import decode_samples
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
-from lkf_plugin.evaluate.mauve import mauve, mauve_name
 from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.evaluate.run_records import (
     ENDS,
@@ -40,11 +38,13 @@ from lkf_plugin.evaluate.run_records import (
     RunRecords,
     cell_name,
 )
+from lkf_plugin.judge.judge import decode_samples
+from lkf_plugin.judge.mauve import mauve, mauve_name
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_record
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 NETWORK = "32-true"  # precision of every evaluation here
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.baselines.settings import NONE, baseline_name
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.sample import BLOCK
-from lkf_plugin.evaluate.judge import Judge
+from lkf_plugin.judge.judge import Judge
+from lkf_plugin.methods.settings import NONE, baseline_name
 
 LKF = "lkf"
 

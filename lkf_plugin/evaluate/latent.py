@@ -14,7 +14,7 @@ from lkf_plugin.information.laws import network_law
 from lkf_plugin.information.step import StepInformation, step_information
 from lkf_plugin.kernel import entropy
 from lkf_plugin.records.estimate import Estimate, mean_and_error
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 
 @torch.no_grad()

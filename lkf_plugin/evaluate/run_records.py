@@ -21,7 +21,7 @@ from lkf_plugin.records.identity import identity_digest
 from lkf_plugin.records.provenance import code_version, library_versions, machine, path_digest
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import find_record, write_record
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 OWN = "own"  # row of another method's own sampler
 STEPLESS = ("ar",)  # methods whose samples do not depend on J

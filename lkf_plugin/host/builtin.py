@@ -28,9 +28,9 @@ from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.decode.sample import own_policy, sample_numbers, share
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.judge import Judge, decode_samples
 from lkf_plugin.host.ancestral import AncestralSampler
 from lkf_plugin.host.contract import Loss
+from lkf_plugin.judge.judge import Judge, decode_samples
 from lkf_plugin.subs import NEG_INFINITY, subs_log_probs
 from lkf_plugin.train.metrics import likelihood
 from lkf_plugin.train.module import TrainingModule

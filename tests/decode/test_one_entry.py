@@ -18,11 +18,11 @@ from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.sample import BLOCK, sample, sample_numbers, share
 from lkf_plugin.evaluate.command import main as evaluate
 from lkf_plugin.evaluate.policies import policy_settings
-from lkf_plugin.run.load import LoadedRun, load_run
-from lkf_plugin.run.sample_eval import sample_eval
+from lkf_plugin.modes.sample_eval import sample_eval
+from lkf_plugin.runs.load import LoadedRun, load_run
 from lkf_plugin.train.seeding import derive_seed
-from tests.baselines.conftest import TINY as PLAIN
 from tests.evaluate.small_run import TINY, train
+from tests.methods.conftest import TINY as PLAIN
 
 J, SEED, COUNT = 3, 5, 6
 PLACES = ("trainer.accelerator=cpu", "trainer.devices=1", "trainer.precision=32-true")

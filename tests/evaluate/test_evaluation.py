@@ -20,7 +20,7 @@ from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.records.store import write_record
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 
 def evaluation(run: LoadedRun, folder: Path, samples: int = 6) -> Evaluation:

@@ -1,0 +1,290 @@
+"""mode=sample_eval: samples from a checkpoint, on either host."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+from tqdm import tqdm
+
+from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
+from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
+from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.cells import row_name
+from lkf_plugin.evaluate.identity import (
+    LKF,
+    beside_of,
+    decode_of,
+    method_of,
+    precision_of,
+    sampling_of,
+)
+from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
+from lkf_plugin.evaluate.run_records import OWN, SAMPLES, STEPLESS, Cell, RunRecords
+from lkf_plugin.files import write_atomically
+from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
+from lkf_plugin.modes.ppl_eval import RECORDS, provenance
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.runs.common import (
+    autocast,
+    build_module,
+    choose_device,
+    find_checkpoint,
+    load_weights,
+    use_cpus,
+)
+from lkf_plugin.runs.load import LoadedRun, use_average
+from lkf_plugin.runs.processes import Processes
+from lkf_plugin.train.seeding import seed_position
+
+GAP = "[MASK]"
+
+
+def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
+    """Draws samples; writes ``samples.jsonl`` and ``sample_eval.json`` into the run folder.
+
+    Samples of whole texts also leave a record, one file a policy and J, for the tables. Started in
+    several processes (``torchrun``), each draws its share; the first one writes.
+
+    Returns:
+        The contents of ``sample_eval.json``.
+    """
+    with Processes.join() as processes:
+        return _sample_eval(config, host, processes)
+
+
+def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[str, Any]:
+    prepared = prepare(config, splits=("valid",))
+    path = find_checkpoint(config)
+    use_cpus(config)
+    device = processes.device(choose_device(config))
+    run = _load(config, host, prepared, path)
+    module = run.module
+    use_average(module)
+    module.to(device)
+    if config.sampling.prompt is not None:
+        if not hasattr(module, "prompt_ids"):
+            raise UserError("MDLM's own module takes no sampling.prompt: set host=builtin.")
+        module.prompt_ids = read_prompt(config, prepared)
+    samples, decoded = _draw(config, module, device, prepared.tokenizer, processes)
+    if processes.rank:
+        return {}
+    folder = Path(config.run_dir)
+    rows = [dataclasses.asdict(sample) for sample in samples]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomically(folder / "samples.jsonl", lines)
+    for row in rows[: config.sampling.num_sample_log]:
+        print(f"--- {row['text']}")
+    quality, judge = _judges(config, prepared, device)
+    score = _score(config, judge, [sample.text for sample in samples])
+    found = _measure(quality, samples, score)
+    policy = HOST_SAMPLER if decoded is None else module.sampler_of(config.decode.policy)
+    report: dict[str, Any] = {
+        "metrics": _judged(judge, score),
+        "diversity": {name: dataclasses.asdict(one) for name, one in sorted(found.items())},
+        **provenance(config, prepared, module, path, run.step),
+        "num_samples": len(rows),
+        "sampling_steps": config.sampling.steps,
+        "predictor": config.sampling.predictor,
+        "eps": config.sampling.eps,
+        "noise_removal": config.sampling.noise_removal,
+        "policy": policy,
+        "decode": dict(config.decode),
+        "prompt": config.sampling.prompt,
+    }
+    if decoded is not None:
+        report |= {"steps_calls": decoded.steps_calls, "network_calls": decoded.network_calls}
+    write_atomically(folder / "sample_eval.json", json.dumps(report, indent=2) + "\n")
+    print(f"{len(rows)} samples written to {folder / 'samples.jsonl'}")
+    if not found or decoded is None or config.sampling.prompt is not None:
+        print("no record for the tables: they hold samples of L tokens without a prompt")
+        return report
+    records = RunRecords(run, folder / RECORDS, config.seed, report["host"])
+    cell = _cell(records, policy, quality, len(rows))
+    metrics = {**found, "network_calls": Estimate(decoded.network_calls, None, len(rows))}
+    written = records.write(cell, metrics, decoded.steps_calls)
+    print(f"record: {records.folder / written.file_name}")
+    return report
+
+
+def _load(config: DictConfig, host: str, prepared: PreparedData, path: Path) -> LoadedRun:
+    """The module with the checkpoint's weights, and the checkpoint's step."""
+    if host == "mdlm":
+        from lkf_plugin.upstream.run import load_model
+
+        with open_dict(config):
+            config.eval.checkpoint_path = str(path)
+        step = read_checkpoint(path).get("global_step")
+        return LoadedRun(config, load_model(config), prepared, path, step)
+    module = build_module(config, prepared.tokenizer)
+    step = load_weights(module, path)["step"]
+    if config.eval.disable_ema:
+        module.ema = None
+    return LoadedRun(config, module, prepared, path, step)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One sample: its text without special tokens, and its ids (semi-AR gives texts only)."""
+
+    text: str
+    ids: list[int] | None
+
+
+def _draw(
+    config: DictConfig, module: Any, device: torch.device, tokenizer: Any, processes: Processes
+) -> tuple[list[Sample], Decoded | None]:
+    """Samples of all processes, and how they came about (None for semi-AR)."""
+    sampling, batch = config.sampling, config.loader.eval_batch_size
+    if sampling.semi_ar:
+        return _draw_semi_ar(config, module, device), None
+    start_L = module._sample_prior(1, config.model.length)[0].to(device)
+    numbers = share(sampling.num_sample_batches * batch, processes.rank, processes.count)
+    own = None
+    if numbers:  # there may be more processes than samples
+        with autocast(config, device):
+            own = sample_numbers(
+                module, start_L, config.decode, config.seed, numbers, sampling.steps, batch,
+                "sampling",
+            )  # fmt: skip
+    decoded = processes.joined(own)
+    texts = decode_samples(tokenizer, decoded.x_GL)
+    ids_G = decoded.x_GL.tolist()
+    return [Sample(text, ids) for text, ids in zip(texts, ids_G, strict=True)], decoded
+
+
+def _draw_semi_ar(config: DictConfig, module: Any, device: torch.device) -> list[Sample]:
+    """MDLM's strides; they depend on the batch size, and leave no record."""
+    sampling, samples = config.sampling, []
+    for i in tqdm(range(sampling.num_sample_batches), desc="sampling", unit="batch"):
+        seed_position(config.seed, "sample", i, 0)
+        with autocast(config, device):
+            _, texts, _ = module.restore_model_and_semi_ar_sample(
+                sampling.stride_length, sampling.num_strides, dt=1 / sampling.steps
+            )
+        samples += [Sample(text, None) for text in texts[-1]]
+    return samples
+
+
+def _judges(
+    config: DictConfig, prepared: PreparedData, device: torch.device
+) -> tuple[Quality, Judge | None]:
+    """What measures the samples for a record, and the judge if one is asked for.
+
+    A judge may hear AgreeText, too, but its records go by the grammar.
+    """
+    evaluation = config.eval
+    asked = evaluation.compute_generative_perplexity
+    name = evaluation.gen_ppl_eval_model_name_or_path if asked else None
+    by_grammar = config.data.kind == "agreetext"
+    quality = quality_for(
+        config,
+        prepared.tokenizer,
+        None if by_grammar else name,
+        str(device),
+        self_bleu_subset=0,
+        batch_size=evaluation.perplexity_batch_size,
+    )
+    return quality, Judge(name, device=device) if name and by_grammar else quality.judge
+
+
+def _score(config: DictConfig, judge: Judge | None, texts: list[str]) -> JudgeScore | None:
+    if judge is None:
+        return None
+    score = judge.score(
+        texts, max_length=config.model.length, batch_size=config.eval.perplexity_batch_size
+    )
+    print(f"{score.metric} {score.ppl:.4f} over {score.tokens} tokens")
+    return score
+
+
+def _judged(judge: Judge | None, score: JudgeScore | None) -> dict[str, Any]:
+    if judge is None or score is None:
+        return {}
+    return {
+        "gen_ppl": score.ppl,
+        "gen_ppl_se": score.se,
+        "gen_ppl_tokens": score.tokens,
+        "judge": judge.label,
+        "judge_revision": judge.revision,
+        "judge_dtype": score.dtype,
+    }
+
+
+def _measure(
+    quality: Quality, samples: list[Sample], score: JudgeScore | None
+) -> dict[str, Estimate]:
+    """What ``scripts/evaluate.py`` puts beside every quality figure, self-BLEU left out.
+
+    Semi-autoregressive texts come without ids, and only equal lengths are counted together.
+    """
+    ids = [sample.ids for sample in samples if sample.ids is not None]
+    if len(ids) < len(samples):
+        return {}
+    if isinstance(quality, TextQuality):
+        return quality.measure_texts(ids, [sample.text for sample in samples], score)
+    return quality.measure(torch.tensor(ids))
+
+
+def _cell(records: RunRecords, policy: str, quality: Quality, samples: int) -> Cell:
+    """The samples as what they are: a method's own sampler, or a policy of ``decode``."""
+    config, module = records.run.config, records.run.module
+    method, decode = method_of(config), {**config.decode, "policy": policy}
+    own = uses_own_sampler(module, decode)
+    row = OWN if own and method != LKF and policy not in POLICIES else row_name(decode)
+    wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
+    steps = None if method in STEPLESS else config.sampling.steps
+    return Cell(
+        SAMPLES,
+        row,
+        {
+            "length": int(config.model.length),
+            "seed": records.seed,
+            "ema": module.ema is not None,
+            "precision": precision_of(
+                str(config.trainer.precision), "float64" if wide else "float32"
+            ),
+            "judge": quality.judged_by,
+            "samples": samples,
+            "decode": decode_of(decode, policy, own),
+            "sampling": sampling_of(config, steps),
+            "eval": beside_of(config, quality.self_bleu_subset),
+        },
+    )
+
+
+def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
+    """Ids [L] of ``sampling.prompt``, a text or the path of a text file; gaps are masks.
+
+    Each ``[MASK]`` stands for one token. What the prompt leaves of the length is masked, too.
+
+    Raises:
+        UserError: it is longer than the model's length, or has tokens only.
+    """
+    given = str(config.sampling.prompt)
+    text = Path(given).read_text(encoding="utf-8") if os.path.isfile(given) else given
+    ids: list[int] = []
+    for i, piece in enumerate(text.strip("\n").split(GAP)):
+        if i:
+            ids.append(prepared.mask_index)
+        if piece.strip():
+            ids += prepared.tokenizer.encode(piece, add_special_tokens=False)
+    length = config.model.length
+    if len(ids) > length:
+        raise UserError(
+            f"sampling.prompt has {len(ids)} tokens, more than model.length={length}: shorten it."
+        )
+    ids += [prepared.mask_index] * (length - len(ids))
+    if prepared.mask_index not in ids:
+        raise UserError(
+            f"sampling.prompt leaves nothing to fill: put {GAP} where words are missing."
+        )
+    return torch.tensor(ids)

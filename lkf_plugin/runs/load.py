@@ -1,0 +1,92 @@
+"""A trained run back from its folder, ready to decode: for scripts and notebooks."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from lkf_plugin.config import register_resolvers
+from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.decode.network import DecodeNetwork
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.sample import sample_numbers
+from lkf_plugin.errors import UserError
+from lkf_plugin.runs.common import build_module, find_checkpoint, load_weights
+from lkf_plugin.runs.settings import load_settings
+
+
+@dataclass
+class LoadedRun:
+    """A run's module with averaged weights in evaluation mode.
+
+    Attributes:
+        config: the settings that the run was trained with.
+        module: the Lightning module.
+        prepared: its data.
+        checkpoint: the file that was loaded.
+        step: its optimizer step.
+    """
+
+    config: DictConfig
+    module: Any
+    prepared: PreparedData
+    checkpoint: Path
+    step: int | None
+
+    def network(self) -> DecodeNetwork:
+        """The model as decoding asks it, as it is: nothing compiled."""
+        module = self.module
+        return DecodeNetwork(module.backbone, module.noise, module._process_sigma)
+
+    def sample(
+        self,
+        settings: Mapping[str, Any],
+        num_steps: int,
+        num_samples: int,
+        seed: int,
+        batch_size: int = 64,
+        progress: str | None = None,
+    ) -> Decoded:
+        """The first samples under a seed, on the CPU; see ``decode.sample.sample_numbers``."""
+        start_L = self.module._sample_prior(1, self.config.model.length)[0].to(self.module.device)
+        numbers = range(num_samples)
+        return sample_numbers(
+            self.module, start_L, settings, seed, numbers, num_steps, batch_size, progress
+        )
+
+
+def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = None) -> LoadedRun:
+    """Loads the best (else the last) checkpoint of a run folder, or the one named.
+
+    Raises:
+        UserError: no such run, or a checkpoint that does not fit it.
+    """
+    register_resolvers()
+    settings = load_settings(Path(folder))
+    if settings is None:
+        raise UserError(f"{folder} is no run folder: it has no config.yaml.")
+    config = OmegaConf.create(settings)
+    with open_dict(config):
+        config.mode = "sample_eval"
+        config.eval.checkpoint_path = checkpoint or ""
+        config.checkpointing.save_dir = str(folder)
+    prepared = prepare(config, splits=("valid",))
+    module = build_module(config, prepared.tokenizer)
+    path = find_checkpoint(config)
+    step = load_weights(module, path)["step"]
+    use_average(module)
+    module.to(device)
+    return LoadedRun(config, module, prepared, path, step)
+
+
+def use_average(module: Any) -> None:
+    """Puts the weight average, if there is one, in the weights' place; evaluation mode."""
+    if module.ema is not None:
+        weights = itertools.chain(module.backbone.parameters(), module.noise.parameters())
+        module.ema.copy_to(weights)
+    module.eval()
