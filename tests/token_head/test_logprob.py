@@ -8,7 +8,11 @@ import torch.nn.functional as F
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.token_head import fused, tiled
-from lkf_plugin.token_head.logprob import BACKENDS, token_logprob, weighted_token_logprob
+from lkf_plugin.token_head.logprob import (
+    BACKENDS,
+    token_logprob,
+    weighted_token_logprob,
+)
 
 N, D, V, MASK = 13, 6, 11, 4
 CPU_BACKENDS = ("full", "chunked", "torch")
