@@ -26,7 +26,7 @@ from lkf_plugin.evaluate.attribution import (
 )
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.ends import both_ends, real_text
-from lkf_plugin.evaluate.identity import LKF, beside_of, decode_of, precision_of, sampling_of
+from lkf_plugin.evaluate.identity import LKF, beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.quality import Quality
@@ -99,22 +99,16 @@ class Evaluation:
                 f"policy={options.policy} has no cells: take one of {', '.join(POLICIES)} "
                 "(commit at M = 1 has MDLM's law)."
             )
-        return Cell(
-            SAMPLES,
-            row_name(settings),
-            {
-                **self._common("float64"),
-                "samples": self.samples,
-                "decode": decode_of(settings, options.policy),
-                "sampling": sampling_of(self.run.config, steps),
-                "eval": beside_of(
-                    self.run.config,
-                    self.quality.self_bleu_subset,
-                    self._attribution(options, attribute),
-                    self.judged_chains,
-                    self.featurizer,
-                ),
-            },
+        return self.records.samples(
+            settings,
+            steps,
+            self.samples,
+            NETWORK,
+            self.quality.judged_by,
+            self.quality.self_bleu_subset,
+            attribution=self._attribution(options, attribute),
+            judged_chains=self.judged_chains,
+            mauve=self.featurizer,
         )
 
     def _common(self, draws: str | None = None) -> dict[str, Any]:
@@ -158,7 +152,7 @@ class Evaluation:
             metrics |= attribution(drawn, self.quality, self.judged_chains)
         elif kind == "one_fewer":
             metrics |= one_fewer(drawn, self.quality)
-        return self._write_samples(cell, metrics, drawn)
+        return self.records.write(cell, metrics, drawn)
 
     def matched(self, settings: Mapping[str, Any], steps: int, target: float, name: str) -> Record:
         """A control at the sampling temperature that gives it the pooled entropy ``target``."""
@@ -176,7 +170,7 @@ class Evaluation:
         drawn = self.draw({**settings, "temperature": temperature}, steps)
         metrics = self.quality.measure(drawn.x_GL)
         metrics["temperature"] = Estimate(temperature)
-        return self._write_samples(cell, metrics, drawn)
+        return self.records.write(cell, metrics, drawn)
 
     def likelihood(self, sequences: int, draws: int = 8) -> Record:
         """Marginal NELBO of held-out sequences, as many as there are at most."""
@@ -249,7 +243,3 @@ class Evaluation:
         )  # fmt: skip
         check_comparable([record, here], f"entropy of {name}")
         return record.metrics["pooled_entropy"].value
-
-    def _write_samples(self, cell: Cell, metrics: Mapping[str, Estimate], drawn: Decoded) -> Record:
-        run_calls = {"network_calls": Estimate(drawn.network_calls, None, self.samples)}
-        return self.records.write(cell, {**metrics, **run_calls}, drawn.steps_calls)

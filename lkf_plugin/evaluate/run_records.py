@@ -8,18 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
+from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.sample import uses_own_sampler
+from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.identity import (
     LKF,
+    beside_of,
+    decode_of,
     group,
     method_of,
     precision_of,
+    sampling_of,
     short_tokenizer_name,
     subject_of,
 )
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.identity import identity_digest
 from lkf_plugin.records.provenance import code_version, library_versions, machine, path_digest
-from lkf_plugin.records.record import Record
+from lkf_plugin.records.record import Record, Scalar
 from lkf_plugin.records.store import find_record, write_record
 from lkf_plugin.runs.load import LoadedRun
 
@@ -100,17 +110,26 @@ class RunRecords:
         return find_record(self.folder, digest)
 
     def write(
-        self, cell: Cell, metrics: Mapping[str, Estimate], calls: float | None = None
+        self,
+        cell: Cell,
+        metrics: Mapping[str, Estimate],
+        drawn: Decoded | None = None,
+        **labels: Scalar,
     ) -> Record:
         """Writes a cell's record.
 
         Args:
             cell: what was measured.
             metrics: estimates by name.
-            calls: network calls a sample by the method's own count.
+            drawn: the samples, whose network calls are counted in the method's way and as run.
+            labels: further names for tables.
         """
-        config = self.run.config
-        counted = {} if calls is None else {"calls": Estimate(float(calls), 0.0)}
+        config, counted = self.run.config, {}
+        if drawn is not None:
+            counted = {
+                "calls": Estimate(drawn.steps_calls, 0.0),
+                "network_calls": Estimate(drawn.network_calls, None, len(drawn.x_GL)),
+            }
         record = Record(
             kind=cell.kind,
             name=self.name(cell.row, cell.steps),
@@ -123,6 +142,7 @@ class RunRecords:
                 "wrap": bool(config.data.wrap),
                 "tokenizer": short_tokenizer_name(config),
                 "trained_steps": self.run.step,
+                **labels,
             },
             code=self._code,
             libraries=library_versions(),
@@ -130,6 +150,50 @@ class RunRecords:
         )
         write_record(record, self.folder)
         return record
+
+    def samples(
+        self,
+        decode: Mapping[str, Any],
+        steps: int,
+        samples: int,
+        network: str,
+        judged_by: Mapping[str, Any],
+        self_bleu: int = 0,
+        **beside: Any,
+    ) -> Cell:
+        """Samples by a policy, or by the host's or the method's own sampler.
+
+        Args:
+            decode: settings as in the Hydra group ``decode``.
+            steps: J.
+            samples: how many.
+            network: its floating type.
+            judged_by: the judge as ``Quality.judged_by`` has it.
+            self_bleu: texts that enter self-BLEU.
+            beside: further arguments of ``identity.beside_of``.
+
+        Raises:
+            UserError: a policy that the model has not.
+        """
+        config, module = self.run.config, self.run.module
+        policy = module.sampler_of(DecodeOptions.read(decode).policy)
+        own = uses_own_sampler(module, decode)
+        resolved = {**decode, "policy": policy}
+        method = method_of(config)
+        plain = own and policy not in POLICIES and method != LKF
+        wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
+        settings = {
+            "length": int(config.model.length),
+            "seed": self.seed,
+            "ema": module.ema is not None,
+            "precision": precision_of(network, "float64" if wide else "float32"),
+            "judge": judged_by,
+            "samples": samples,
+            "decode": decode_of(resolved, policy, own),
+            "sampling": sampling_of(config, None if method in STEPLESS else steps),
+            "eval": beside_of(config, self_bleu, **beside),
+        }
+        return Cell(SAMPLES, OWN if plain else row_name(resolved), settings)
 
     def likelihood(self, sequences: int, network: str, **how: Any) -> Cell:
         """The likelihood of held-out sequences.

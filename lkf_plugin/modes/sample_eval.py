@@ -9,26 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
-from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
+from lkf_plugin.decode.registry import HOST_SAMPLER
+from lkf_plugin.decode.sample import sample_numbers, share
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.cells import row_name
-from lkf_plugin.evaluate.identity import (
-    LKF,
-    beside_of,
-    decode_of,
-    method_of,
-    precision_of,
-    sampling_of,
-)
 from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
-from lkf_plugin.evaluate.run_records import OWN, SAMPLES, STEPLESS, Cell, RunRecords
+from lkf_plugin.evaluate.run_records import RunRecords
 from lkf_plugin.files import write_atomically
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
 from lkf_plugin.modes.ppl_eval import RECORDS, provenance
@@ -108,9 +99,15 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
         print("no record for the tables: they hold samples of L tokens without a prompt")
         return report
     records = RunRecords(run, folder / RECORDS, config.seed, report["host"])
-    cell = _cell(records, policy, quality, len(rows))
-    metrics = {**found, "network_calls": Estimate(decoded.network_calls, None, len(rows))}
-    written = records.write(cell, metrics, decoded.steps_calls)
+    cell = records.samples(
+        config.decode,
+        config.sampling.steps,
+        len(rows),
+        str(config.trainer.precision),
+        quality.judged_by,
+        quality.self_bleu_subset,
+    )
+    written = records.write(cell, found, decoded)
     print(f"record: {records.folder / written.file_name}")
     return report
 
@@ -232,33 +229,6 @@ def _measure(
     if isinstance(quality, TextQuality):
         return quality.measure_texts(ids, [sample.text for sample in samples], score)
     return quality.measure(torch.tensor(ids))
-
-
-def _cell(records: RunRecords, policy: str, quality: Quality, samples: int) -> Cell:
-    """The samples as what they are: a method's own sampler, or a policy of ``decode``."""
-    config, module = records.run.config, records.run.module
-    method, decode = method_of(config), {**config.decode, "policy": policy}
-    own = uses_own_sampler(module, decode)
-    row = OWN if own and method != LKF and policy not in POLICIES else row_name(decode)
-    wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
-    steps = None if method in STEPLESS else config.sampling.steps
-    return Cell(
-        SAMPLES,
-        row,
-        {
-            "length": int(config.model.length),
-            "seed": records.seed,
-            "ema": module.ema is not None,
-            "precision": precision_of(
-                str(config.trainer.precision), "float64" if wide else "float32"
-            ),
-            "judge": quality.judged_by,
-            "samples": samples,
-            "decode": decode_of(decode, policy, own),
-            "sampling": sampling_of(config, steps),
-            "eval": beside_of(config, quality.self_bleu_subset),
-        },
-    )
 
 
 def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:

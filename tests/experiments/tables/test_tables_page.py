@@ -70,6 +70,6 @@ def stored_evaluation(config: DictConfig, corpus: Corpus, folder: Path) -> Evalu
     if corpus.judge:
         judge = SimpleNamespace(label=LABEL, revision=None, dtype="torch.float32", metric="x")
     quality = TextQuality(None, judge, 1, self_bleu_subset=corpus.self_bleu)
-    module: Any = SimpleNamespace(ema=object())
+    module: Any = SimpleNamespace(ema=object(), sampler_of=str, decode_network=None)
     run = LoadedRun(config, module, None, Path("none"), None)  # type: ignore[arg-type]
     return Evaluation(run, quality, folder, corpus.samples, judged_chains=corpus.judged_chains)
