@@ -67,12 +67,14 @@ class RunRecords:
         folder: of the records.
         seed: of what is measured.
         host: ``builtin`` or ``mdlm``.
+        of_data: whether what is measured is the run's data alone, not its model.
     """
 
     run: LoadedRun
     folder: Path
     seed: int
     host: str = "builtin"
+    of_data: bool = False
 
     @property
     def components(self) -> int:
@@ -83,13 +85,11 @@ class RunRecords:
     def subject(self) -> dict[str, Any]:
         """What is measured."""
         prepared = self.run.prepared
-        return subject_of(
-            self.run.config,
-            self.host,
-            path_digest(self.run.checkpoint),
-            prepared.digest,
-            str(prepared.manifest["covers"]["tokenizer"]),
-        )
+        tokenizer = str(prepared.manifest["covers"]["tokenizer"])
+        if self.of_data:
+            return {"corpus": prepared.digest, "tokenizer": tokenizer}
+        checkpoint = path_digest(self.run.checkpoint)
+        return subject_of(self.run.config, self.host, checkpoint, prepared.digest, tokenizer)
 
     @functools.cached_property
     def _code(self) -> str:
@@ -100,9 +100,10 @@ class RunRecords:
 
         Another method's name stands in place of M: ``sotu.sedd.own.J4``.
         """
-        return cell_name(
-            self.run.config.data.train, method_of(self.run.config), self.components, row, steps
-        )
+        corpus = self.run.config.data.train
+        if self.of_data:
+            return f"{corpus}.{row}"
+        return cell_name(corpus, method_of(self.run.config), self.components, row, steps)
 
     def find(self, cell: Cell) -> Record | None:
         """The cell's record, if it is there."""

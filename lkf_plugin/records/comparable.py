@@ -46,6 +46,12 @@ def must_agree(record: Record) -> dict[str, object]:
     }
 
 
+def agree(one: Record, other: Record) -> bool:
+    """Whether two records may stand side by side."""
+    ours, theirs = must_agree(one), must_agree(other)
+    return all(ours[key] == theirs[key] for key in ours.keys() & theirs.keys())
+
+
 def check_comparable(records: Iterable[Record], where: str) -> None:
     """Refuses records that must not stand side by side.
 
