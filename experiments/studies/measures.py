@@ -27,9 +27,10 @@ from lkf_plugin.information.sample_tc import (
     draw_step,
     plug_in_total_correlation,
 )
-from lkf_plugin.information.step import Estimate, step_information
+from lkf_plugin.information.step import step_information
 from lkf_plugin.kernel import log_mixture
 from lkf_plugin.objective.two_time import two_time_scores
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
 HELD_OUT = "held out"  # apart from every training step's draws
