@@ -82,8 +82,8 @@ class Reader:
         """
         baseline: type[Method] | None = METHODS.get(str(self._value("baseline", "name")))
         if baseline is None:
-            named = f"baseline.name={show(self._value('baseline', 'name'))}"
-            self._refuse("baseline.name", f"{named} is unknown: take {alternatives(tuple(METHODS))}.")
+            given, known = show(self._value("baseline", "name")), alternatives(tuple(METHODS))
+            self._refuse("baseline.name", f"baseline.name={given} is unknown: take {known}.")
         model_type = self._value("model", "type")
         loss = self._variant("loss", "name", LOSSES)
         decode = self._variant("decode", "policy", DECODINGS)

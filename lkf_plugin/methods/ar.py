@@ -66,9 +66,9 @@ class AR(Baseline):
         """A call a predicted token, whatever ``sampling.steps`` says."""
         return self.config.model.length - (self.settings.start == "data")
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
         """Left to right at temperature 1; the exact likelihood comes along."""
-        first = self._first_token()
+        first, batch = self._first_token(), len(start_GL)
         x_GL = torch.full((batch, 1), first, device=self.device)
         nll_G = torch.zeros(batch, dtype=torch.float64, device=self.device)
         for _ in range(self.method_steps(num_steps)):

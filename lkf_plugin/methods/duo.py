@@ -102,9 +102,8 @@ class DUO(DiffusionBaseline):
 
     # --- sampling ------------------------------------------------------------------------------
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
-        """Ancestral steps and ``baseline.last_pass``, which is one call more."""
-        size = (batch, self.config.model.length)
-        start = torch.randint(self.vocab_size, size, device=self.device)
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
+        """Ancestral steps from uniform ids and ``baseline.last_pass``, which is one call more."""
+        start = torch.randint(self.vocab_size, start_GL.shape, device=start_GL.device)
         last = self.settings.last_pass if self.config.sampling.noise_removal else "none"
         return Chains(run_chain(self.forward, self.noise, start, num_steps, eps, last, self.draw))

@@ -30,7 +30,6 @@ class MDLM(DiffusionBaseline):
         wide = p_x0.double() if self.settings.float64_draws else p_x0
         return super()._reveal(x, wide, stay_t, stay_s)
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
-        """MDLM's sampler by ``sampling.predictor``; ``batch`` is the host's."""
-        assert batch == self.config.loader.eval_batch_size
-        return Chains(Diffusion._sample(self, num_steps, eps))
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
+        """MDLM's sampler by ``sampling.predictor``."""
+        return Chains(self.reverse(start_GL, num_steps, eps))

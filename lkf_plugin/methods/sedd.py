@@ -44,14 +44,13 @@ class SEDD(DiffusionBaseline):
         weighted_N = entropy_N * dsigma_B[rows[0]]
         return weighted_N.new_zeros(x0.shape).index_put(rows, weighted_N)
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
         """``sampling.predictor`` analytic or euler; one call more for the denoiser."""
         sampling = self.config.sampling
-        start = self._sample_prior(batch, self.config.model.length).to(self.device)
         x_GL = run_chain(
             self.forward,
             self.noise,
-            start,
+            start_GL,
             num_steps,
             eps,
             sampling.predictor,
