@@ -1,0 +1,190 @@
+r"""``chain``: a Markov chain of latents over blocks (or positions), under a latent per sequence.
+
+.. math:: \log\Psi = \log\sum_k w_k \sum_z a_{k z_1} e^{\ell_{1,k z_1}}
+          \prod_{g>1} T_{kg}(z_{g-1}, z_g)\, e^{\ell_{g,k z_g}}
+
+Component k m + j serves state j under sequence latent k. K = 1 is one chain; where every T is the
+identity, a state is held for the whole sequence and the law is ``sequence``. Capacity:
+log K + G log m nats per step.
+
+T_g is read from the hidden states of block g. A chain over single positions that starts uniform
+stays at its saddle for hundreds of steps: ``sticky`` adds a logit to staying.
+
+Shape legend: B sequences, G groups, H = G - 1 transitions, K sequence latents, m states, M = K m,
+N = B K chains, U uniforms.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lkf_plugin import kernel
+from lkf_plugin.latents.blocks import Blocks
+from lkf_plugin.latents.draws import inverse_cdf
+from lkf_plugin.latents.heads import BlockRouter, zero_linear
+from lkf_plugin.latents.scan import (
+    backward_messages,
+    forward_messages,
+    log_partition,
+    pair_log_probs,
+)
+from lkf_plugin.latents.structure import Posterior, Structure, register
+
+
+class ChainPotentials(NamedTuple):
+    """log w_k, log a_kj, and log T_kg(i, j) into groups 2 to G (rows i sum to one)."""
+
+    logw_BK: Tensor
+    loga_BKm: Tensor
+    logT_BKHmm: Tensor
+
+
+class ChainRouter(BlockRouter):
+    """Potentials of the chain from hidden states."""
+
+    def __init__(
+        self,
+        dim: int,
+        blocks: Blocks,
+        sequence_components: int,
+        block_components: int,
+        sticky: float,
+    ) -> None:
+        super().__init__(dim, blocks, sequence_components)
+        self.states = block_components
+        self.start_out = zero_linear(dim, block_components)
+        self.move_out = zero_linear(dim, block_components**2)
+        with torch.no_grad():
+            self.move_out.bias.copy_(sticky * torch.eye(block_components).flatten())
+
+    def forward(self, h_BLD: Tensor) -> ChainPotentials:  # type: ignore[override]
+        logw_BK, features_BGKD = self.read(h_BLD)
+        with torch.autocast(h_BLD.device.type, enabled=False):
+            start_BKm = self.start_out(features_BGKD[:, 0])
+            square = (self.states, self.states)
+            move_BHKmm = self.move_out(features_BGKD[:, 1:]).unflatten(-1, square)
+            return ChainPotentials(
+                logw_BK,
+                torch.log_softmax(start_BKm, dim=-1),
+                torch.log_softmax(move_BHKmm, dim=-1).transpose(1, 2),
+            )
+
+
+@register("chain")
+class Chain(Structure[ChainPotentials]):
+    """A chain over blocks under one latent per sequence.
+
+    Args:
+        sticky: logit that a state has for staying, at the start of training.
+        others: as in ``Structure``; ``block_length`` 1 is a chain over positions.
+    """
+
+    def __init__(
+        self,
+        num_components: int = 1,
+        block_components: int = 1,
+        block_length: int | None = 1,
+        sticky: float = 0.0,
+    ) -> None:
+        super().__init__(num_components, block_components, block_length)
+        self.sticky = sticky
+
+    def capacity(self, length: int) -> float:
+        groups = self.blocks.count(length)
+        return math.log(self.sequence_components) + groups * math.log(self.block_components)
+
+    def network(self, hidden_size: int) -> nn.Module:
+        return ChainRouter(
+            hidden_size, self.blocks, self.sequence_components, self.block_components, self.sticky
+        )
+
+    def log_psi(self, p: ChainPotentials, ell_BGM: Tensor) -> Tensor:
+        if p.loga_BKm.shape[-1] == 1:
+            return kernel.log_mixture(p.logw_BK, ell_BGM.sum(1))
+        loga_Nm, logT_NHmm, ell_NGm = _chains(p, ell_BGM)
+        chain_BK = log_partition(loga_Nm, logT_NHmm, ell_NGm).view_as(p.logw_BK)
+        return kernel.log_mixture(p.logw_BK, chain_BK)
+
+    def condition(self, p: ChainPotentials, ell_BGM: Tensor) -> ChainPotentials:
+        loga_Nm, logT_NHmm, ell_NGm = _chains(p, ell_BGM)
+        alpha_NGm, norm_NG = forward_messages(loga_Nm, logT_NHmm, ell_NGm)
+        beta_NGm = backward_messages(logT_NHmm, ell_NGm, norm_NG)
+        first_Nm = torch.log_softmax(alpha_NGm[:, 0] + beta_NGm[:, 0], dim=-1)
+        ahead_NHm = ell_NGm[:, 1:] + beta_NGm[:, 1:]
+        joint_NHmm = logT_NHmm + ahead_NHm[:, :, None]
+        # a state without a way on keeps its prior row: nothing comes through it
+        stuck_NHm1 = joint_NHmm.amax(-1, keepdim=True) == -torch.inf
+        moves_NHmm = torch.log_softmax(torch.where(stuck_NHm1, logT_NHmm, joint_NHmm), dim=-1)
+        logr_BK = torch.log_softmax(p.logw_BK + norm_NG.sum(-1).view_as(p.logw_BK), dim=-1)
+        return ChainPotentials(
+            logr_BK, first_Nm.view_as(p.loga_BKm), moves_NHmm.view_as(p.logT_BKHmm)
+        )
+
+    def posterior(self, p: ChainPotentials, ell_BGM: Tensor) -> Posterior:
+        with torch.no_grad():
+            loga_Nm, logT_NHmm, ell_NGm = _chains(p, ell_BGM)
+            alpha_NGm, norm_NG = forward_messages(loga_Nm, logT_NHmm, ell_NGm)
+            beta_NGm = backward_messages(logT_NHmm, ell_NGm, norm_NG)
+            sum_BK = norm_NG.sum(-1).view_as(p.logw_BK)
+            r_BK = kernel.responsibilities(p.logw_BK, sum_BK)
+            r_N = r_BK.flatten()
+            gamma_NGm = torch.softmax(alpha_NGm + beta_NGm, dim=-1) * r_N[:, None, None]
+            xi_NHmm = pair_log_probs(alpha_NGm, logT_NHmm, ell_NGm, beta_NGm, norm_NG).exp_()
+            counts = ChainPotentials(
+                r_BK,
+                gamma_NGm[:, 0].view_as(p.loga_BKm),
+                (xi_NHmm * r_N[:, None, None, None]).view_as(p.logT_BKHmm),
+            )
+            gamma_BGM = gamma_NGm.unflatten(0, r_BK.shape).transpose(1, 2).flatten(2)
+            return Posterior(kernel.log_mixture(p.logw_BK, sum_BK), gamma_BGM, counts)
+
+    def counts(self, p: ChainPotentials) -> ChainPotentials:
+        w_BK = p.logw_BK.exp()
+        state_BKGm = w_BK[:, :, None, None] * _state_log_probs(p).exp()
+        moves_BKHmm = state_BKGm[:, :, :-1, :, None] * p.logT_BKHmm.exp()
+        return ChainPotentials(w_BK, state_BKGm[:, :, 0], moves_BKHmm)
+
+    def marginals(self, p: ChainPotentials) -> Tensor:
+        joint_BKGm = p.logw_BK[:, :, None, None] + _state_log_probs(p)
+        return joint_BKGm.transpose(1, 2).flatten(2)
+
+    def draw(self, p: ChainPotentials, u_BU: Tensor) -> Tensor:
+        k_B = inverse_cdf(p.logw_BK.double().exp(), u_BU[:, 0])
+        rows_B = torch.arange(len(k_B), device=k_B.device)
+        states = [inverse_cdf(p.loga_BKm[rows_B, k_B].double().exp(), u_BU[:, 1])]
+        T_HBmm = p.logT_BKHmm[rows_B, k_B].double().exp().transpose(0, 1)
+        for g, T_Bmm in enumerate(T_HBmm.unbind(0)):
+            states.append(inverse_cdf(T_Bmm[rows_B, states[-1]], u_BU[:, 2 + g]))
+        return (k_B * self.block_components)[:, None] + torch.stack(states, 1)
+
+    def entropy(self, p: ChainPotentials) -> Tensor:
+        state_BKHm = _state_log_probs(p)[:, :, :-1].exp()
+        moves_BK = (state_BKHm * kernel.entropy(p.logT_BKHmm)).sum((2, 3))
+        path_BK = kernel.entropy(p.loga_BKm) + moves_BK
+        return kernel.entropy(p.logw_BK) + (p.logw_BK.exp() * path_BK).sum(-1)
+
+    def usage_entropy(self, p: ChainPotentials) -> Tensor:
+        top = kernel.batch_router_entropy(p.logw_BK)
+        if self.block_components == 1:
+            return top
+        both = kernel.batch_router_entropy(self.marginals(p).flatten(0, 1))
+        return top + (p.logT_BKHmm.shape[2] + 1) * (both - top)
+
+
+def _chains(p: ChainPotentials, ell_BGM: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """K chains of each sequence as rows: (loga_Nm, logT_NHmm, ell_NGm)."""
+    sizes = p.loga_BKm.shape[1:]
+    ell_BKGm = ell_BGM.unflatten(-1, sizes).transpose(1, 2)
+    return p.loga_BKm.flatten(0, 1), p.logT_BKHmm.flatten(0, 1), ell_BKGm.flatten(0, 1)
+
+
+def _state_log_probs(p: ChainPotentials) -> Tensor:
+    """log P(z_g = j | k), [B, K, G, m]."""
+    states = [p.loga_BKm]
+    for logT_BKmm in p.logT_BKHmm.unbind(2):
+        states.append(torch.logsumexp(states[-1][..., None] + logT_BKmm, dim=-2))
+    return torch.stack(states, 2)
