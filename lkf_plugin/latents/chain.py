@@ -32,7 +32,7 @@ from lkf_plugin.latents.scan import (
     log_partition,
     pair_log_probs,
 )
-from lkf_plugin.latents.structure import Posterior, Structure, register
+from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
 
 
 class ChainPotentials(NamedTuple):
@@ -160,6 +160,59 @@ class Chain(Structure[ChainPotentials]):
         for g, T_Bmm in enumerate(T_HBmm.unbind(0)):
             states.append(inverse_cdf(T_Bmm[rows_B, states[-1]], u_BU[:, 2 + g]))
         return (k_B * self.block_components)[:, None] + torch.stack(states, 1)
+
+    def uniform(self, batch: int, length: int) -> ChainPotentials:
+        K, m, H = self.sequence_components, self.block_components, self.blocks.count(length) - 1
+        sizes = ((K,), (K, m), (K, H, m, m))
+        zeros = (torch.zeros(batch, *size, dtype=torch.float64) for size in sizes)
+        return ChainPotentials(*(torch.log_softmax(part, dim=-1) for part in zeros))
+
+    def maximize(self, counts: ChainPotentials, tied: bool) -> ChainPotentials:
+        T_BKHmm = counts.logT_BKHmm
+        if tied:
+            T_BKHmm = T_BKHmm.sum(2, keepdim=True).expand_as(T_BKHmm)
+        return ChainPotentials(
+            log_shares(counts.logw_BK), log_shares(counts.loga_BKm), log_shares(T_BKHmm)
+        )
+
+    def expectation(self, p: ChainPotentials, ell_BGM: Tensor) -> Posterior:
+        """Baum and Welch's scaled recursions on probabilities: matrix products in place of logs.
+
+        They take positive transitions, which EM's smoothing gives, and lose what lies some 80 nats
+        (float32) behind the best state of a group. With e_g = exp(ell_g - max ell_g):
+        alpha_g = (alpha_{g-1} T_g) e_g / c_g, and backwards beta_{g-1} = T_g (e_g beta_g / c_g).
+        """
+        K, m = p.loga_BKm.shape[1:]
+        ell_GKBm = ell_BGM.unflatten(-1, (K, m)).permute(1, 2, 0, 3)
+        top_GKB1 = ell_GKBm.amax(-1, keepdim=True)
+        e_GKBm = (ell_GKBm - top_GKB1).exp_()
+        T_HKmm = p.logT_BKHmm[0].exp().transpose(0, 1).to(e_GKBm.dtype)
+        joint_KBm = p.loga_BKm[0].exp()[:, None].to(e_GKBm.dtype) * e_GKBm[0]
+        alphas: list[Tensor] = []
+        norms: list[Tensor] = []
+        for g in range(len(e_GKBm)):
+            if g > 0:
+                joint_KBm = (alphas[-1] @ T_HKmm[g - 1]).mul_(e_GKBm[g])
+            norms.append(joint_KBm.sum(-1, keepdim=True))
+            alphas.append(joint_KBm / norms[-1])
+        sum_BK = (torch.stack(norms).log() + top_GKB1).sum(0).squeeze(-1).T
+        r_BK = kernel.responsibilities(p.logw_BK, sum_BK)
+        r_KB1 = r_BK.T[..., None]
+        beta_KBm = torch.ones_like(alphas[-1])
+        gammas, moves = [alphas[-1] * r_KB1], []
+        for g in range(len(alphas) - 1, 0, -1):
+            ahead_KBm = e_GKBm[g] * beta_KBm / norms[g]
+            before_KBm = alphas[g - 1] * r_KB1
+            moves.append(T_HKmm[g - 1] * (before_KBm.transpose(1, 2) @ ahead_KBm))
+            beta_KBm = ahead_KBm @ T_HKmm[g - 1].transpose(1, 2)
+            gammas.append(before_KBm * beta_KBm)
+        gamma_GKBm = torch.stack(gammas[::-1])
+        moves_KHmm = torch.stack(moves[::-1], 1) if moves else T_HKmm.transpose(0, 1)
+        counts = ChainPotentials(
+            r_BK.sum(0, keepdim=True), gamma_GKBm[0].sum(1)[None], moves_KHmm[None]
+        )
+        gamma_BGM = gamma_GKBm.permute(2, 0, 1, 3).flatten(2)
+        return Posterior(kernel.log_mixture(p.logw_BK, sum_BK), gamma_BGM, counts)
 
     def entropy(self, p: ChainPotentials) -> Tensor:
         state_BKHm = _state_log_probs(p)[:, :, :-1].exp()

@@ -18,7 +18,7 @@ from lkf_plugin import kernel
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.router import Router
-from lkf_plugin.latents.structure import Posterior, Structure, register
+from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
 
 
 class SequencePotentials(NamedTuple):
@@ -74,6 +74,13 @@ class Sequence(Structure[SequencePotentials]):
 
     def draw(self, p: SequencePotentials, u_BU: Tensor) -> Tensor:
         return inverse_cdf(p.logw_BK.double().exp(), u_BU[:, 0])[:, None]
+
+    def uniform(self, batch: int, length: int) -> SequencePotentials:
+        zeros_BK = torch.zeros(batch, self.components, dtype=torch.float64)
+        return SequencePotentials(torch.log_softmax(zeros_BK, dim=-1))
+
+    def maximize(self, counts: SequencePotentials, tied: bool) -> SequencePotentials:
+        return SequencePotentials(log_shares(counts.logw_BK))
 
     def entropy(self, p: SequencePotentials) -> Tensor:
         return kernel.entropy(p.logw_BK)

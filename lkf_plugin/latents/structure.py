@@ -125,6 +125,29 @@ class Structure(ABC, Generic[P]):
         At most ``capacity``; low where components have died.
         """
 
+    @abstractmethod
+    def uniform(self, batch: int, length: int) -> P:
+        """Potentials that are uniform, float64."""
+
+    @abstractmethod
+    def maximize(self, counts: P, tied: bool) -> P:
+        """The potentials under which counts are most likely (the M step of EM).
+
+        Args:
+            counts: positive, batch 1.
+            tied: one law for all groups.
+        """
+
+    def expectation(self, p: P, ell_BGM: Tensor) -> Posterior:
+        """``posterior`` under potentials of batch 1, its counts summed over the batch (batch 1).
+
+        The E step of EM; a structure may have a faster way than its scans in the log domain.
+        """
+        many = p._make(part.expand(len(ell_BGM), *part.shape[1:]) for part in p)  # type: ignore[attr-defined]
+        found = self.posterior(many, ell_BGM)
+        counts = found.counts._make(part.sum(0, keepdim=True) for part in found.counts)
+        return found._replace(counts=counts)
+
     def posterior(self, p: P, ell_BGM: Tensor) -> Posterior:
         """log Psi, responsibilities and expected counts, without a graph."""
         with torch.no_grad():
@@ -147,6 +170,11 @@ class Structure(ABC, Generic[P]):
         With one latent per sequence it is the paper's (Eq. reg).
         """
         return -lambda_ent * self.usage_entropy(p) + lambda_lb * self.entropy(p).mean()
+
+
+def log_shares(count: Tensor) -> Tensor:
+    """Log of counts over their sum along the last dimension."""
+    return (count / count.sum(-1, keepdim=True)).log()
 
 
 def expected_log_prior(p: P, counts: P) -> Tensor:

@@ -23,7 +23,7 @@ from lkf_plugin import kernel
 from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.heads import BlockRouter, zero_linear
-from lkf_plugin.latents.structure import Posterior, Structure, register
+from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
 
 
 class TreePotentials(NamedTuple):
@@ -94,6 +94,18 @@ class Tree(Structure[TreePotentials]):
         groups = p.logv_BGKm.shape[1]
         base_BG = (k_B * m)[:, None].expand(-1, groups)
         return base_BG + (j_BG.unflatten(0, (-1, groups)) if isinstance(j_BG, Tensor) else 0)
+
+    def uniform(self, batch: int, length: int) -> TreePotentials:
+        K, m, G = self.sequence_components, self.block_components, self.blocks.count(length)
+        zeros_BK = torch.zeros(batch, K, dtype=torch.float64)
+        zeros_BGKm = torch.zeros(batch, G, K, m, dtype=torch.float64)
+        return TreePotentials(torch.log_softmax(zeros_BK, -1), torch.log_softmax(zeros_BGKm, -1))
+
+    def maximize(self, counts: TreePotentials, tied: bool) -> TreePotentials:
+        v_BGKm = counts.logv_BGKm
+        if tied:
+            v_BGKm = v_BGKm.sum(1, keepdim=True).expand_as(v_BGKm)
+        return TreePotentials(log_shares(counts.logw_BK), log_shares(v_BGKm))
 
     def entropy(self, p: TreePotentials) -> Tensor:
         blocks_BK = kernel.entropy(p.logv_BGKm).sum(1)
