@@ -90,8 +90,9 @@ def fit(
         x_NL: training windows.
         vocab_size: V.
         rounds: EM rounds.
-        period: p. 1 shares a component's emissions between all positions, ``block_length`` tells
-            the places of a block apart, L every position.
+        period: p. 1 shares a component's emissions between all positions, as a trunk without
+            absolute positions must where nothing is visible; ``block_length`` tells the places of
+            a block apart, L every position.
         tied: one law of the latents for all groups.
         smoothing: pseudo-counts per component, spread as the unigram law, and per row of the
             potentials.

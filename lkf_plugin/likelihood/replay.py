@@ -71,10 +71,12 @@ def find_rule(name: str) -> Rule:
 def next_positions(priority_RL: Tensor, masked_RL: Tensor, steps_left: int) -> Tensor:
     """What a step reveals: the first ceil(masked / steps left) by priority, bool [R, L].
 
-    Ties go to the position that comes first.
+    Ties, up to a thousandth, go to the position that comes first. They are the rule where nothing is
+    visible (a trunk without absolute positions says the same everywhere), and what rounding makes
+    of them would differ between batches.
     """
     count_R1 = -(-masked_RL.sum(-1, keepdim=True) // steps_left)
-    priority_RL = priority_RL.masked_fill(~masked_RL, -torch.inf)
+    priority_RL = priority_RL.double().round(decimals=3).masked_fill(~masked_RL, -torch.inf)
     order_RL = priority_RL.argsort(dim=-1, descending=True, stable=True)
     ranks_L = torch.arange(priority_RL.shape[1], device=priority_RL.device)
     rank_RL = torch.empty_like(order_RL).scatter_(-1, order_RL, ranks_L.expand_as(order_RL))
