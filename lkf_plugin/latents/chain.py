@@ -26,12 +26,7 @@ from lkf_plugin import kernel
 from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.heads import BlockRouter, zero_linear
-from lkf_plugin.latents.scan import (
-    backward_messages,
-    forward_messages,
-    log_partition,
-    pair_log_probs,
-)
+from lkf_plugin.latents.scan import conditioned, log_partition, path_posterior
 from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
 
 
@@ -110,37 +105,23 @@ class Chain(Structure[ChainPotentials]):
         return kernel.log_mixture(p.logw_BK, chain_BK)
 
     def condition(self, p: ChainPotentials, ell_BGM: Tensor) -> ChainPotentials:
-        loga_Nm, logT_NHmm, ell_NGm = _chains(p, ell_BGM)
-        alpha_NGm, norm_NG = forward_messages(loga_Nm, logT_NHmm, ell_NGm)
-        beta_NGm = backward_messages(logT_NHmm, ell_NGm, norm_NG)
-        first_Nm = torch.log_softmax(alpha_NGm[:, 0] + beta_NGm[:, 0], dim=-1)
-        ahead_NHm = ell_NGm[:, 1:] + beta_NGm[:, 1:]
-        joint_NHmm = logT_NHmm + ahead_NHm[:, :, None]
-        # a state without a way on keeps its prior row: nothing comes through it
-        stuck_NHm1 = joint_NHmm.amax(-1, keepdim=True) == -torch.inf
-        moves_NHmm = torch.log_softmax(torch.where(stuck_NHm1, logT_NHmm, joint_NHmm), dim=-1)
-        logr_BK = torch.log_softmax(p.logw_BK + norm_NG.sum(-1).view_as(p.logw_BK), dim=-1)
-        return ChainPotentials(
-            logr_BK, first_Nm.view_as(p.loga_BKm), moves_NHmm.view_as(p.logT_BKHmm)
-        )
+        chain = conditioned(*_chains(p, ell_BGM))
+        logr_BK = torch.log_softmax(p.logw_BK + chain.log_z_N.view_as(p.logw_BK), dim=-1)
+        first_BKm = chain.first_Nm.unflatten(0, logr_BK.shape)
+        return ChainPotentials(logr_BK, first_BKm, chain.moves_NHmm.unflatten(0, logr_BK.shape))
 
     def posterior(self, p: ChainPotentials, ell_BGM: Tensor) -> Posterior:
         with torch.no_grad():
-            loga_Nm, logT_NHmm, ell_NGm = _chains(p, ell_BGM)
-            alpha_NGm, norm_NG = forward_messages(loga_Nm, logT_NHmm, ell_NGm)
-            beta_NGm = backward_messages(logT_NHmm, ell_NGm, norm_NG)
-            sum_BK = norm_NG.sum(-1).view_as(p.logw_BK)
+            chain = path_posterior(*_chains(p, ell_BGM))
+            sum_BK = chain.log_z_N.view_as(p.logw_BK)
             r_BK = kernel.responsibilities(p.logw_BK, sum_BK)
-            r_N = r_BK.flatten()
-            gamma_NGm = torch.softmax(alpha_NGm + beta_NGm, dim=-1) * r_N[:, None, None]
-            xi_NHmm = pair_log_probs(alpha_NGm, logT_NHmm, ell_NGm, beta_NGm, norm_NG).exp_()
-            counts = ChainPotentials(
-                r_BK,
-                gamma_NGm[:, 0].view_as(p.loga_BKm),
-                (xi_NHmm * r_N[:, None, None, None]).view_as(p.logT_BKHmm),
+            gamma_BKGm = chain.gamma_NGm.unflatten(0, r_BK.shape) * r_BK[..., None, None]
+            xi_BKHmm = chain.xi_NHmm.unflatten(0, r_BK.shape) * r_BK[..., None, None, None]
+            return Posterior(
+                kernel.log_mixture(p.logw_BK, sum_BK),
+                gamma_BKGm.transpose(1, 2).flatten(2),
+                ChainPotentials(r_BK, gamma_BKGm[:, :, 0], xi_BKHmm),
             )
-            gamma_BGM = gamma_NGm.unflatten(0, r_BK.shape).transpose(1, 2).flatten(2)
-            return Posterior(kernel.log_mixture(p.logw_BK, sum_BK), gamma_BGM, counts)
 
     def counts(self, p: ChainPotentials) -> ChainPotentials:
         w_BK = p.logw_BK.exp()

@@ -100,7 +100,7 @@ class Structure(ABC, Generic[P]):
 
     @abstractmethod
     def condition(self, p: P, ell_BGM: Tensor) -> P:
-        """The law of z given the target, as potentials."""
+        """The law of z given the target, as potentials; not to be differentiated."""
 
     @abstractmethod
     def counts(self, p: P) -> P:
