@@ -164,6 +164,22 @@ class Structure(ABC, Generic[P]):
         """z_BG from the posterior of all groups together."""
         return self.draw(self.condition(p, ell_BGM), u_BU)
 
+    def marginal_token_log_probs(self, p: P, logp_BML: Tensor) -> Tensor:
+        """log of Psi's marginals, log sum_k pi(z_g(i) = k) P_i^k(x_i), [B, L] (Prop. melbo)."""
+        return torch.logsumexp(self._position_weights(p, logp_BML.shape[-1]) + logp_BML, dim=1)
+
+    def marginal_log_probs(self, p: P, logp_BMLV: Tensor) -> Tensor:
+        """The marginal denoiser, [B, L, V]: the factorised step with Psi's marginals."""
+        weights_BML1 = self._position_weights(p, logp_BMLV.shape[-2])[..., None]
+        return torch.logsumexp(weights_BML1 + logp_BMLV, dim=1)
+
+    def _position_weights(self, p: P, length: int) -> Tensor:
+        """log pi(z = k) at each position, [B, M, L] (or [B, M, 1] for one group)."""
+        logpi_BGM = self.marginals(p)
+        if logpi_BGM.shape[1] > 1:
+            logpi_BGM = logpi_BGM[:, self.blocks.group_of(length, logpi_BGM.device)]
+        return logpi_BGM.transpose(1, 2)
+
     def regularizer(self, p: P, lambda_ent: float, lambda_lb: float) -> Tensor:
         """-lambda_ent (usage entropy) + lambda_lb E_b H(z | x), nats per sequence, a scalar.
 

@@ -71,7 +71,7 @@ def find_rule(name: str) -> Rule:
 def next_positions(priority_RL: Tensor, masked_RL: Tensor, steps_left: int) -> Tensor:
     """What a step reveals: the first ceil(masked / steps left) by priority, bool [R, L].
 
-    Ties, up to a thousandth, go to the position that comes first. They are the rule where nothing is
+    Ties, up to a thousandth, go to the position that comes first. They are common where nothing is
     visible (a trunk without absolute positions says the same everywhere), and what rounding makes
     of them would differ between batches.
     """
@@ -100,7 +100,7 @@ def replay(
         Exact values with the latent redrawn in each step, and drawn once at the start.
     """
     masked_RL = torch.ones_like(x_RL, dtype=torch.bool) if free_RL is None else free_RL.clone()
-    structure, group_L = model.structure, model.structure.blocks.group_of(x_RL.shape[1])
+    structure = model.structure
     redrawn_R = torch.zeros(len(x_RL), dtype=torch.float64, device=x_RL.device)
     start: Any = None
     ell_RGM = torch.zeros(())
@@ -108,8 +108,7 @@ def replay(
         state_RL = torch.where(masked_RL, model.mask_index, x_RL)
         law, logp_RMLV = model.law(state_RL, tau)
         potentials, logp_RMLV = in_double(law), logp_RMLV.double()
-        logpi_RML = structure.marginals(potentials)[:, group_L].transpose(1, 2)
-        marginal_RLV = torch.logsumexp(logpi_RML[..., None] + logp_RMLV, dim=1)
+        marginal_RLV = structure.marginal_log_probs(potentials, logp_RMLV)
         chosen_RL = next_positions(rule(marginal_RLV), masked_RL, num_steps - j)
         index_RMLV = x_RL[:, None, :, None].expand(*logp_RMLV.shape[:-1], 1)
         logp_RML = logp_RMLV.gather(-1, index_RMLV).squeeze(-1)

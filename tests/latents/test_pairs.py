@@ -14,7 +14,7 @@ from lkf_plugin.latents.structure import expected_log_prior
 from lkf_plugin.latents.tree import Tree
 from lkf_plugin.objective.components import HeadSettings, component_scores, counted_places
 from lkf_plugin.objective.two_phase import _kept_pairs
-from lkf_plugin.token_head import weighted_token_logprob
+from lkf_plugin.token_head.logprob import weighted_token_logprob
 from tests.tiny import tiny_backbone
 
 FULL = HeadSettings("full")

@@ -138,6 +138,21 @@ def test_marginals_entropy_and_capacity_are_those_of_all_latents(structure):
 
 
 @every_structure
+def test_marginal_denoiser_is_psis_marginal(structure):
+    p, logp_BMLV = random_potentials(structure, 1), random_components(structure, 1)
+    many = repeated(p, len(STRINGS))
+    psi_X = structure.log_psi(
+        many, structure.blocks.sums(token_scores(logp_BMLV, STRINGS)[0])
+    ).exp()
+    marginal_LV = structure.marginal_log_probs(p, logp_BMLV)[0].exp()
+    for i in range(L):
+        expected_V = torch.zeros(3, dtype=torch.float64).index_add_(0, STRINGS[:, i], psi_X)
+        torch.testing.assert_close(marginal_LV[i], expected_V)
+    token_1L = structure.marginal_token_log_probs(p, token_scores(logp_BMLV, STRINGS[[41]])[:, 0])
+    torch.testing.assert_close(token_1L[0].exp(), marginal_LV[torch.arange(L), STRINGS[41]])
+
+
+@every_structure
 def test_captured_correlation_stays_below_the_latents_capacity(structure):
     """TC = sum_i I(z; X_i) - I(z; X), with I(z; X) <= H(z) <= capacity (paper, Prop. tc)."""
     p, logp_BMLV = random_potentials(structure, 1), 3.0 * random_components(structure, 1)
