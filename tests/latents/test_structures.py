@@ -9,9 +9,15 @@ import torch
 
 from lkf_plugin import kernel
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents import structure as seam
 from lkf_plugin.latents.chain import Chain, ChainPotentials
 from lkf_plugin.latents.sequence import Sequence, SequencePotentials
-from lkf_plugin.latents.structure import build_structure, expected_log_prior
+from lkf_plugin.latents.structure import (
+    build_structure,
+    expected_log_prior,
+    register,
+    structures,
+)
 from lkf_plugin.latents.tree import Tree, TreePotentials
 from tests.latents.enumeration import (
     CASES,
@@ -389,3 +395,16 @@ def test_registry_knows_every_file_and_refuses_the_rest():
         build_structure("tree", num_components=2, block_components=2, block_length=0)
     with pytest.raises(UserError, match="num_components=0"):
         build_structure("tree", num_components=0)
+
+
+def test_a_structure_of_ones_own_is_one_class(monkeypatch):
+    monkeypatch.setattr(seam, "_REGISTERED", dict(structures()))
+
+    @register("pairs")
+    class Pairs(Tree):
+        def __init__(self, num_components: int, block_components: int = 2) -> None:
+            super().__init__(num_components, block_components, 2)
+
+    assert list(structures()) == ["chain", "pairs", "sequence", "tree"]
+    own = build_structure("pairs", num_components=3)
+    assert own.name == "pairs" and own.components == 6 and own.blocks.count(L) == 2
