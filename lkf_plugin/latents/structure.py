@@ -188,6 +188,16 @@ class Structure(ABC, Generic[P]):
         return -lambda_ent * self.usage_entropy(p) + lambda_lb * self.entropy(p).mean()
 
 
+def with_sequence_latent(p: P, k_B: Tensor) -> P:
+    """Potentials under a given latent per sequence (the first potential, log w, in all structures).
+
+    Candidates over the sequence latent draw their block latents from these; log Psi under them is
+    that of one k.
+    """
+    held_BK = torch.full_like(p[0], -torch.inf).scatter(-1, k_B[:, None], 0.0)
+    return p._replace(**{p._fields[0]: held_BK})  # type: ignore[attr-defined, no-any-return]
+
+
 def log_shares(count: Tensor) -> Tensor:
     """Log of counts over their sum along the last dimension."""
     return (count / count.sum(-1, keepdim=True)).log()

@@ -17,6 +17,7 @@ from lkf_plugin.latents.structure import (
     expected_log_prior,
     register,
     structures,
+    with_sequence_latent,
 )
 from lkf_plugin.latents.tree import Tree, TreePotentials
 from tests.latents.enumeration import (
@@ -156,6 +157,24 @@ def test_marginal_denoiser_is_psis_marginal(structure):
         torch.testing.assert_close(marginal_LV[i], expected_V)
     token_1L = structure.marginal_token_log_probs(p, token_scores(logp_BMLV, STRINGS[[41]])[:, 0])
     torch.testing.assert_close(token_1L[0].exp(), marginal_LV[torch.arange(L), STRINGS[41]])
+
+
+@every_structure
+def test_a_given_sequence_latent_leaves_the_blocks_to_themselves(structure):
+    p, _, ell_BGM = scores(structure)
+    K, m = structure.sequence_components, structure.block_components
+    held = [with_sequence_latent(p, torch.full((2,), k)) for k in range(K)]
+    parts_BK = torch.stack([structure.log_psi(one, ell_BGM) for one in held], -1)
+    whole_B = kernel.log_mixture(p.logw_BK, parts_BK)
+    torch.testing.assert_close(whole_B, structure.log_psi(p, ell_BGM))
+    for k, one in enumerate(held):
+        u_BU = torch.rand(50, 1 + ell_BGM.shape[1], dtype=torch.float64)
+        z_BG = structure.draw(repeated(row(one, 0), 50), u_BU)
+        assert (z_BG // m == k).all()
+        found = structure.posterior(one, ell_BGM)
+        assert not found.gamma_BGM.isnan().any()
+        torch.testing.assert_close(found.counts.logw_BK[:, k], torch.ones(2, dtype=torch.float64))
+        assert torch.isfinite(structure.entropy(one)).all()
 
 
 @every_structure
