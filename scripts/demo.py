@@ -28,9 +28,9 @@ from tqdm import tqdm
 
 from experiments.demo.figure import draw_figure
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.decode.best_of_m import best_of_m
-from lkf_plugin.decode.best_of_n import best_of_n
-from lkf_plugin.decode.commit import commit
+from lkf_plugin.decode.policies.best_of_m import best_of_m
+from lkf_plugin.decode.policies.best_of_n import best_of_n
+from lkf_plugin.decode.policies.commit import commit
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.load import LoadedRun, load_run

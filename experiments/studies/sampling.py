@@ -16,10 +16,10 @@ from torch import Tensor
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.corruption import LogLinearNoise, sigma_from_kept
-from lkf_plugin.decode.best_of_m import best_of_m
 from lkf_plugin.decode.engine import RolloutEngine, Rollouts
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
+from lkf_plugin.decode.policies.best_of_m import best_of_m
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lkf_plugin.decode.best_of_m import best_of_m
-from lkf_plugin.decode.best_of_n import best_of_n
-from lkf_plugin.decode.calibrated import calibrated
-from lkf_plugin.decode.commit import commit
-from lkf_plugin.decode.deferred import deferred
-from lkf_plugin.decode.halving import halving
+from lkf_plugin.decode.policies.best_of_m import best_of_m
+from lkf_plugin.decode.policies.best_of_n import best_of_n
+from lkf_plugin.decode.policies.calibrated import calibrated
+from lkf_plugin.decode.policies.commit import commit
+from lkf_plugin.decode.policies.deferred import deferred
+from lkf_plugin.decode.policies.halving import halving
+from lkf_plugin.decode.policies.probe import probe
+from lkf_plugin.decode.policies.solo import solo
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
-from lkf_plugin.decode.probe import probe
-from lkf_plugin.decode.solo import solo
 
 Policy = Callable[[DecodeRequest, Mapping[str, Any]], Decoded]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from lkf_plugin.decode.calibrated import calibrated, calibrated_weights
 from lkf_plugin.decode.calibration import component_means
-from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.calibrated import calibrated, calibrated_weights
+from lkf_plugin.decode.policies.commit import commit
 from tests.decode.tiny_request import tiny_request
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from lkf_plugin.corruption import reveal_probabilities, sampling_times
-from lkf_plugin.decode.deferred import deferred
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.noise import mix
+from lkf_plugin.decode.policies.deferred import deferred
 from lkf_plugin.decode.policy import DecodeRequest
 from tests.decode.test_engine import MASK, L, V, clean_probs, network
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.commit import commit
 from lkf_plugin.decode.registry import POLICIES
 from lkf_plugin.errors import UserError
 from tests.decode.tiny_request import tiny_request

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
-from lkf_plugin.decode.best_of_m import best_of_m
-from lkf_plugin.decode.calibrated import calibrated
-from lkf_plugin.decode.commit import commit
+from lkf_plugin.decode.policies.best_of_m import best_of_m
+from lkf_plugin.decode.policies.calibrated import calibrated
+from lkf_plugin.decode.policies.commit import commit
 from tests.decode.table_model import agreement_request
 
 CORPUS = HiddenAgreement(16, 8)

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from lkf_plugin.corruption import LogLinearNoise
-from lkf_plugin.decode.best_of_m import best_of_m
-from lkf_plugin.decode.best_of_n import best_of_n
-from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.living import living_components
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.best_of_m import best_of_m
+from lkf_plugin.decode.policies.best_of_n import best_of_n
+from lkf_plugin.decode.policies.commit import commit
 from lkf_plugin.decode.policy import DecodeRequest
 from lkf_plugin.decode.registry import resolve_policy
 from lkf_plugin.decode.scores import mixture_nelbo

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lkf_plugin.decode.best_of_m import best_of_m
 from lkf_plugin.decode.candidates import Pool
-from lkf_plugin.decode.halving import halving, keep_best, schedule
-from lkf_plugin.decode.probe import probe, rank_correlation
+from lkf_plugin.decode.policies.best_of_m import best_of_m
+from lkf_plugin.decode.policies.halving import halving, keep_best, schedule
+from lkf_plugin.decode.policies.probe import probe, rank_correlation
 from tests.decode.tiny_request import tiny_request
 
 

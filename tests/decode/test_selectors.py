@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lkf_plugin.decode.best_of_m import best_of_m
 from lkf_plugin.decode.calibration import component_means
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.best_of_m import best_of_m
 from lkf_plugin.decode.selectors import pick, run_and_select
 from tests.decode.tiny_request import tiny_request
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lkf_plugin.decode.best_of_n import best_of_n
-from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.best_of_n import best_of_n
+from lkf_plugin.decode.policies.commit import commit
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.errors import UserError
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from lkf_plugin.decode.commit import choose_component
 from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policies.commit import choose_component
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.decode.selectors import run_and_select
 
