@@ -56,9 +56,11 @@ def measure_agreetext(backbone: LatentKernelBackbone, recipe: Recipe) -> dict[st
         x1_BL = corpus.sample(ROWS, derive_seed(0, HELD_OUT, batch))
         seed_position(0, HELD_OUT, "noise", batch)
         # times are stratified inside a batch, so a batch's mean is the unit of the error
+        structure = backbone.structure
         scores, weight_B, counted_BL = clean_scores(backbone, x1_BL, noise)
-        mixture.append(mixture_objective(scores, weight_B, counted_BL).nll_B.mean().item())
-        marginal.append(marginal_nll(scores, weight_B, counted_BL).sum(-1).mean().item())
+        drawn = (structure, scores, weight_B, counted_BL)
+        mixture.append(mixture_objective(*drawn).nll_B.mean().item())
+        marginal.append(marginal_nll(*drawn).sum(-1).mean().item())
     target = agreetext.nelbo_optimum(CLAUSES)
     optimum = agreetext.clean_posterior_optimum(CLAUSES, recipe.components)
     metrics: dict[str, Any] = {

@@ -83,7 +83,7 @@ def _transition_loss(
     """-log Psi(x_s | x_t) of each row, float64 [B]."""
     masked_BL = xt_BL == backbone.mask_index
     scores = two_time_scores(backbone, xt_BL, xs_BL, masked_BL, t_B, s_B, recipe.form, HEAD)
-    return -log_mixture(scores.logw_BM.double(), scores.logp_BML.double().sum(-1))
+    return -log_mixture(scores.potentials.logw_BK.double(), scores.logp_BML.double().sum(-1))
 
 
 def _mean(values_S: Tensor) -> Estimate:

@@ -116,10 +116,10 @@ class Trainer:
             self.backbone, xt_BL, xs_BL, counted_BL, t_B, s_B, self.recipe.form, HEAD
         )
         ell_BM = scores.logp_BML.sum(-1)
-        nll_B = -log_mixture(scores.logw_BM, ell_BM)
+        nll_B = -log_mixture(scores.potentials.logw_BK, ell_BM)
         if "balance" in self.ties and 2 * self.step < self.recipe.steps:
             nll_B = self._balanced(scores, ell_BM, nll_B, counted_BL.all(-1))
-        return nll_B.mean(), scores.logw_BM
+        return nll_B.mean(), scores.potentials.logw_BK
 
     def _balanced(
         self, scores: ComponentScores, ell_BM: Tensor, nll_B: Tensor, open_B: Tensor
@@ -127,7 +127,7 @@ class Trainer:
         """The same with the gradient of balanced responsibilities in all-mask rows."""
         if not bool(open_B.any()):
             return nll_B
-        score_AM = (scores.logw_BM + ell_BM)[open_B]
+        score_AM = (scores.potentials.logw_BK + ell_BM)[open_B]
         gamma_AM = self.balance.responsibilities(score_AM)
         surrogate_A = -(gamma_AM * score_AM).sum(-1)
         value_A = nll_B[open_B].detach()
@@ -135,8 +135,8 @@ class Trainer:
 
     def _mixture(self, x1_BL: Tensor) -> tuple[Tensor, Tensor]:
         scores, weight_B, counted_BL = clean_scores(self.backbone, x1_BL, self.noise)
-        objective = mixture_objective(scores, weight_B, counted_BL)
-        return objective.total / x1_BL.numel(), scores.logw_BM
+        objective = mixture_objective(self.backbone.structure, scores, weight_B, counted_BL)
+        return objective.total / x1_BL.numel(), scores.potentials.logw_BK
 
     def _split_due(self) -> bool:
         """Between a tenth and six tenths of the run, before the rate falls."""

@@ -11,6 +11,7 @@ from lkf_plugin.config.schema import Settings
 from lkf_plugin.config.training import CosineDecayWarmup
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents.structure import build_structure
 from lkf_plugin.methods.settings import NONE
 from lkf_plugin.objective.objective import OBJECTIVES
 from lkf_plugin.settings.sentences import show
@@ -51,11 +52,13 @@ def _check_network(settings: Settings) -> None:
             f"model.hidden_size / model.n_heads = {model.hidden_size // model.n_heads} must be "
             "even, for the rotary positions."
         )
-    if isinstance(model, LatentKernelNetwork) and model.latent_blocks > model.n_blocks:
-        raise UserError(
-            f"model.latent_blocks={model.latent_blocks} must lie between 1 and "
-            f"model.n_blocks={model.n_blocks}."
-        )
+    if isinstance(model, LatentKernelNetwork):
+        if model.latent_blocks > model.n_blocks:
+            raise UserError(
+                f"model.latent_blocks={model.latent_blocks} must lie between 1 and "
+                f"model.n_blocks={model.n_blocks}."
+            )
+        build_structure(model.model_dump())
     if model.tie_word_embeddings and settings.process.backbone == "dit":
         raise UserError(
             "model.tie_word_embeddings=true has no effect in MDLM's network: set it to false."
@@ -141,7 +144,8 @@ def _check_machine(settings: Settings) -> None:
 
 def _check_sampling(settings: Settings) -> None:
     model, decode, sampling = settings.model, settings.decode, settings.sampling
-    components = model.num_components if isinstance(model, LatentKernelNetwork) else 1
+    latent = isinstance(model, LatentKernelNetwork)
+    components = model.num_components if latent else 1
     if settings.process.mode == "sample_eval" and settings.trainer.precision not in (
         *HALF,
         *SINGLE,
@@ -157,7 +161,7 @@ def _check_sampling(settings: Settings) -> None:
         )
     if sampling.compile_mode is None:
         return
-    single = decode.policy == AUTO and components == 1
+    single = decode.policy == AUTO and (not latent or model.components == 1)
     of_host = settings.baseline.name != NONE or decode.policy == HOST_SAMPLER or single
     if model.type != LKF or of_host:
         raise UserError(

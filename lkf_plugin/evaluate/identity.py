@@ -17,6 +17,7 @@ from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.judge.judge import Judge
 from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.runs.identity import ONE_LATENT
 
 LKF = "lkf"
 
@@ -56,12 +57,13 @@ def group(config: DictConfig, name: str) -> dict[str, Any]:
 
 
 def method_of(config: DictConfig) -> str:
-    """``lkf``, the baseline's name, or ``mdlm`` for MDLM's own network."""
+    """``lkf`` (``lkf-tree`` and so on by its latents), a baseline's name, or ``mdlm``."""
     name = baseline_name(config)
     if name != NONE:
         return name
     if config.model.type == "lkf":
-        return LKF
+        latent = config.model.get("latent", ONE_LATENT["latent"])
+        return LKF if latent == ONE_LATENT["latent"] else f"{LKF}-{latent}"
     return "mdlm" if config.parameterization == "subs" else str(config.parameterization)
 
 

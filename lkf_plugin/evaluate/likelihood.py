@@ -17,7 +17,8 @@ from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import Stream, mix, uniforms
 from lkf_plugin.decode.scores import scoring_objective
-from lkf_plugin.kernel import responsibilities
+from lkf_plugin.kernel import entropy
+from lkf_plugin.latents.structure import in_double
 from lkf_plugin.objective.draws import CounterDraws
 from lkf_plugin.objective.likelihood import marginal_nll
 from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
@@ -84,20 +85,20 @@ def likelihood(
 def _nats(
     run: LoadedRun, x_BL: Tensor, valid_BL: Tensor, tau_B: Tensor, u_BL: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted marginal and mixture terms of one draw, nats a sequence, and H(gamma)."""
+    """Weighted marginal and mixture terms of one draw, nats a sequence, and H(gamma) per group."""
     module = run.module
     draws = CounterDraws(
         module.noise, module.mask_index, tau_B, u_BL, valid_BL, module._process_sigma
     )
-    objective = scoring_objective(module.backbone.num_components)
+    structure = module.backbone.structure
+    objective = scoring_objective(structure)
     corruption = objective.corrupt(x_BL, valid_BL, draws)
     scores, weight_B = objective.score(module.backbone, corruption), corruption.weight_B
-    marginal_B = marginal_nll(scores, weight_B, corruption.counted_BL).double().sum(-1)
-    logw_BM, ell_BM = scores.logw_BM.double(), scores.logp_BML.double().sum(-1)
-    mixture_B = -weight_B * torch.logsumexp(logw_BM + ell_BM, -1)
-    gamma_BM = responsibilities(logw_BM, ell_BM)
-    entropy_B = -torch.xlogy(gamma_BM, gamma_BM).sum(-1)
-    return marginal_B, mixture_B, entropy_B
+    marginal_B = marginal_nll(structure, scores, weight_B, corruption.counted_BL).double().sum(-1)
+    ell_BGM = structure.blocks.sums(scores.logp_BML.double())
+    posterior = structure.posterior(in_double(scores.potentials), ell_BGM)
+    entropy_B = entropy(posterior.gamma_BGM.log()).mean(-1)
+    return marginal_B, -weight_B * posterior.log_psi_B, entropy_B
 
 
 def nelbo_estimates(nelbo: Estimate, eps: float | None) -> dict[str, Estimate]:

@@ -79,7 +79,8 @@ class RunRecords:
     @property
     def components(self) -> int:
         """M."""
-        return int(self.run.config.model.get("num_components", 1))
+        model = self.run.config.model
+        return int(model.get("num_components", 1)) * int(model.get("block_components", 1))
 
     @functools.cached_property
     def subject(self) -> dict[str, Any]:
@@ -218,6 +219,9 @@ class RunRecords:
 
 def cell_name(corpus: str, method: str, components: int, row: str, steps: int | None) -> str:
     """``sotu.M8.commit.J4``; another method's name stands in place of M."""
-    who = f"M{components}" if method == LKF else method
+    if method == LKF:
+        who = f"M{components}"
+    else:
+        who = f"{method}-M{components}" if method.startswith(f"{LKF}-") else method
     name = f"{corpus}.{who}.{row}"
     return name if steps is None else f"{name}.J{steps}"

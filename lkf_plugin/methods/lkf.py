@@ -41,11 +41,12 @@ class LatentKernelMixin(_Base):
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
-        settings, M = self.config.loss, self.backbone.num_components
-        self.objective = OBJECTIVES[settings.name](settings, M)
+        settings, structure = self.config.loss, self.backbone.structure
+        self.objective = OBJECTIVES[settings.name](settings, structure)
         # what a validation reports, whatever is trained by
-        self.bound = self.objective if type(self.objective) is Mixture else Mixture(settings, M)
-        self.policy = resolve_policy(self.config.decode.policy, self.backbone.num_components)
+        is_bound = type(self.objective) is Mixture
+        self.bound = self.objective if is_bound else Mixture(settings, structure)
+        self.policy = self.sampler_of(self.config.decode.policy)
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
         self._network: DecodeNetwork | None = None
@@ -135,7 +136,8 @@ class LatentKernelMixin(_Base):
 
     def sampler_of(self, policy: str) -> str:
         """``auto`` is MDLM's own sampler at M = 1, and best-of-M beyond."""
-        name = resolve_policy(policy, self.backbone.num_components)
+        structure = self.backbone.structure
+        name = resolve_policy(policy, structure.sequence_components, structure.block_components)
         if name not in POLICIES and name != HOST_SAMPLER:
             raise UserError(f"policy={policy} is unknown: take one of {', '.join(POLICIES)}.")
         return name

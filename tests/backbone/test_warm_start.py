@@ -33,7 +33,7 @@ def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path):
         torch.equal(a, b)
         for a, b in zip(mdlm.parameters(), mixture.trunk.parameters(), strict=True)
     )
-    prior = mixture.route(mixture.encode(X, SIGMA)).exp()
+    prior = mixture.route(mixture.encode(X, SIGMA)).logw_BK.exp()
     torch.testing.assert_close(prior, torch.full((2, 3), 1 / 3))
     h = mixture.branch(mixture.encode(X, SIGMA)).h_RLD.unflatten(0, (2, 3))
     assert not torch.equal(h[:, 0], h[:, 1])

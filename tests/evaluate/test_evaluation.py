@@ -106,7 +106,7 @@ def test_nelbo_against_the_validation_formula(tiny_mixture: LoadedRun) -> None:
         counted_BL = torch.rand(x_BL.shape) < 1 - torch.exp(-sigma_B)[:, None]
         xt_BL = torch.where(counted_BL, module.mask_index, x_BL)
         with torch.no_grad():
-            logw, logp = component_scores(
+            (logw,), logp = component_scores(
                 module.backbone, xt_BL, x_BL, counted_BL, module._process_sigma(sigma_B),
                 HeadSettings("full"),
             )  # fmt: skip
