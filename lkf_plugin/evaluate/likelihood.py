@@ -74,8 +74,8 @@ def likelihood(
             mixed_S[place] += mixture_B.cpu().numpy() / draws
             for tau, value in zip(tau_B.tolist(), entropy_B.tolist(), strict=True):
                 decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
-    found = nelbo_estimates(_ratio(nll_S, tokens_S), eps)
-    found["mixture_objective"] = _ratio(mixed_S, tokens_S)
+    found = nelbo_estimates(ratio_per_token(nll_S, tokens_S), eps)
+    found["mixture_objective"] = ratio_per_token(mixed_S, tokens_S)
     for i, values in enumerate(decile_values):
         if values:
             found[f"gamma_entropy[{i}]"] = Estimate(float(np.mean(values)), None, len(values))
@@ -118,7 +118,8 @@ def nelbo_estimates(nelbo: Estimate, eps: float | None) -> dict[str, Estimate]:
     return found
 
 
-def _ratio(total_S: np.ndarray, tokens_S: np.ndarray) -> Estimate:
+def ratio_per_token(total_S: np.ndarray, tokens_S: np.ndarray) -> Estimate:
+    """Sum over sequences per token, its standard error by the bootstrap."""
     draws = bootstrap_ratio(total_S, tokens_S, 1000, 0)
     se = float(draws.std(ddof=1)) if len(total_S) > 1 else None
     return Estimate(float(total_S.sum() / tokens_S.sum()), se, len(total_S))

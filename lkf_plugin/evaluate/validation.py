@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.few_step import few_step_of_validation
 from lkf_plugin.evaluate.identity import method_of
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
@@ -40,7 +41,9 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
 
     Returns:
         The contents of ``ppl_eval.json``: MDLM's metrics, and under ``likelihood`` the NELBO with
-        its standard error over sequences and its perplexities, see ``nelbo_estimates``.
+        its standard error over sequences and its perplexities, see ``nelbo_estimates``; with
+        ``eval.steps`` also the bounds of few-step samplers, and under ``few_step_nats`` those of
+        each sequence.
 
     Raises:
         UserError: nothing was evaluated.
@@ -52,12 +55,19 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
     (errors,) = [one for one in _callbacks(trainer) if isinstance(one, SequenceErrors)]
     nelbo = Estimate(metrics["val/nll"], errors.se, errors.sequences)
     found = nelbo_estimates(nelbo, smallest_time(config))
-    report = {
+    report: dict[str, Any] = {
         "metrics": metrics,
         "likelihood": {name: dataclasses.asdict(one) for name, one in found.items()},
         **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
     }
     if trainer.is_global_zero:
+        few = few_step_of_validation(run, errors.sequences)
+        if few is not None:
+            found |= few.estimates
+            metrics |= {f"val/{name}": one.value for name, one in few.estimates.items()}
+            report["metrics"] = metrics
+            report["likelihood"] |= {n: dataclasses.asdict(e) for n, e in few.estimates.items()}
+            report["few_step_nats"] = few.sequences
         name = evaluation_name(flatten(plain(config)), report["checkpoint_sha256"], "likelihood")
         folder = Path(config.run_dir)
         target = folder / LIKELIHOODS / f"{name}.json"
@@ -73,10 +83,12 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
 
 def _cell(records: RunRecords, config: DictConfig, sequences: int) -> Cell:
     """A validation's likelihood: its draws are seeded for each batch of each process."""
-    validation = {
+    validation: dict[str, Any] = {
         "batch_size": config.loader.eval_batch_size,
         "devices": config.trainer.devices * config.trainer.num_nodes,
     }
+    if config.eval.get("steps"):
+        validation["steps"] = list(config.eval.steps)
     precision = str(config.trainer.precision)
     return records.likelihood(sequences, precision, estimator="validation", validation=validation)
 
