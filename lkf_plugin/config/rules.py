@@ -59,9 +59,25 @@ def _check_network(settings: Settings) -> None:
                 f"model.n_blocks={model.n_blocks}."
             )
         build_structure(model.model_dump())
+    _check_latents(settings)
     if model.tie_word_embeddings and settings.process.backbone == "dit":
         raise UserError(
             "model.tie_word_embeddings=true has no effect in MDLM's network: set it to false."
+        )
+
+
+def _check_latents(settings: Settings) -> None:
+    model, latents = settings.model, settings.init.latents
+    if latents is None:
+        return
+    if not isinstance(model, LatentKernelNetwork) or model.components == 1:
+        raise UserError(
+            f"init.latents={latents} starts latents, and this network has none: take model=lkf "
+            "with more than one component, or leave it out."
+        )
+    if settings.loss.name != "mixture":
+        raise UserError(
+            f"init.latents={latents} warms up loss=mixture: take it, or leave init.latents out."
         )
 
 
@@ -231,6 +247,11 @@ def _check_mdlm(settings: Settings) -> None:
             )
         if settings.init.from_checkpoint:
             raise UserError("init.from_checkpoint starts a mixture: take model=lkf.")
+    if settings.init.latents is not None:
+        raise UserError(
+            f"init.latents={settings.init.latents} is not in MDLM's training: take host=builtin, "
+            "and go on from its checkpoint."
+        )
     kind, T = process.parameterization, process.T
     drawn = training.importance_sampling or training.change_of_variables
     if kind == "sedd" and drawn:

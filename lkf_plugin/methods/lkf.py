@@ -27,6 +27,7 @@ from lkf_plugin.host.contract import Loss
 from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.objective.mixture import Mixture
 from lkf_plugin.objective.objective import OBJECTIVES
+from lkf_plugin.objective.warm_up import WarmUp
 
 if TYPE_CHECKING:
     _Base = Any  # a host's module, see host.contract.HostDiffusion
@@ -47,6 +48,7 @@ class LatentKernelMixin(_Base):
         is_bound = type(self.objective) is Mixture
         self.bound = self.objective if is_bound else Mixture(settings, structure)
         self.policy = self.sampler_of(self.config.decode.policy)
+        self.warm_up: WarmUp | None = None  # given by training where init.latents asks for it
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
         self._network: DecodeNetwork | None = None
@@ -79,7 +81,11 @@ class LatentKernelMixin(_Base):
             value = objective.loss(objective.score(self.backbone, corruption), corruption)
             self._extras = value.diagnostics
             return Loss(value.loss, value.nlls_BL, attention_mask)
-        value = objective.train(self.backbone, corruption)
+        warm_up = self.warm_up
+        if warm_up is not None and self.trainer.global_step < warm_up.steps:
+            value = warm_up.train(self.backbone, corruption)
+        else:
+            value = objective.train(self.backbone, corruption)
         self._extras = value.diagnostics
         return Loss(value.loss + value.penalty, value.nlls_BL, attention_mask)
 
