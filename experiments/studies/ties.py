@@ -33,6 +33,7 @@ from lkf_plugin.information.product_mixture import (
     log_prob,
     random_mixture,
 )
+from lkf_plugin.latents.router import Router
 from lkf_plugin.subs import NEG_INFINITY
 
 MEMORY = 256  # rows over which responsibilities are balanced
@@ -176,7 +177,9 @@ def apply_split(
         length: L.
     """
     freed, divided, kept = plan.freed, plan.divided, plan.kept
-    embedding, out = backbone.latent_emb.weight, backbone.router.out
+    embedding, router = backbone.latent_emb.weight, backbone.router
+    assert isinstance(router, Router)
+    out = router.out
     pair = torch.tensor([divided, freed])
     with torch.no_grad():
         # the merged component inherits both weights; the halves share their parent's

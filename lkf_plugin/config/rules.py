@@ -160,8 +160,8 @@ def _check_machine(settings: Settings) -> None:
 
 def _check_sampling(settings: Settings) -> None:
     model, decode, sampling = settings.model, settings.decode, settings.sampling
-    latent = isinstance(model, LatentKernelNetwork)
-    components = model.num_components if latent else 1
+    latent = model if isinstance(model, LatentKernelNetwork) else None
+    components = 1 if latent is None else latent.num_components
     if settings.process.mode == "sample_eval" and settings.trainer.precision not in (
         *HALF,
         *SINGLE,
@@ -177,7 +177,7 @@ def _check_sampling(settings: Settings) -> None:
         )
     if sampling.compile_mode is None:
         return
-    single = decode.policy == AUTO and (not latent or model.components == 1)
+    single = decode.policy == AUTO and (latent is None or latent.components == 1)
     of_host = settings.baseline.name != NONE or decode.policy == HOST_SAMPLER or single
     if model.type != LKF or of_host:
         raise UserError(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.latents.sequence import Sequence, SequencePotentials
+from lkf_plugin.latents.structure import Structure
 from lkf_plugin.likelihood.step_model import StepScores
 
 
@@ -23,7 +24,7 @@ class HostSteps:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self.structure = Sequence(1)
+        self.structure: Structure[Any] = Sequence(1)
         self.mask_index = module.mask_index
 
     @torch.no_grad()

@@ -50,7 +50,8 @@ def train(config: DictConfig) -> dict[str, float]:
         module = build_module(config, prepared.tokenizer)
         module.take_judge(judge)
         if config.init.latents is not None:
-            module.warm_up = warm_up_of(config, module, prepared)
+            lkf: Any = module  # rules see to that
+            lkf.warm_up = warm_up_of(config, module, prepared)
         callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
         callbacks.append(StampCard(card))
         loggers = _loggers(config)
