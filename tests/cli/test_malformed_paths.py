@@ -216,7 +216,7 @@ PATHS: dict[str, tuple[Prepare, str]] = {
     "save_dir is read-only": (_folder_at("save", RUN, SAVE, mode=0o555), "checkpointing.save_dir="),
     "start is missing": (_just(RUN, START), "init.from_checkpoint="),
     "start is missing, mixture": (_just(RUN, START, *LKF), "There is no checkpoint at init.from"),
-    "start is a folder": (_folder_at("start.ckpt", RUN, START, *LKF), "There is no checkpoint at init.f"),
+    "start is a folder": (_folder_at("start.ckpt", RUN, START, *LKF), "There is no checkpoint at"),
     "start without a mixture": (_file_at("start.ckpt", RUN, START), "to start a mixture"),
     "start is garbage": (_file_at("start.ckpt", RUN, START, *LKF), "start.ckpt"),
     "judge is missing": (
