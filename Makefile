@@ -11,7 +11,7 @@ JUDGE := $(VENV)/.judge
 TEST_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo synthetic tables test portable slow lint bench judge clean
+.PHONY: help install demo synthetic tables test portable slow lint bench kills judge clean
 
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
@@ -22,6 +22,7 @@ help:
 	@echo "make slow   the slow tests (installs the offline judge first)"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  the timings under benchmarks/"
+	@echo "make kills  kill runs 100 times; they must end bit-equal (docs/reliability.md)"
 	@echo "make judge  install the offline judge language model (93 MB)"
 	@echo "make clean  remove .venv and caches"
 
@@ -66,6 +67,10 @@ lint: $(INSTALLED)
 bench: $(JUDGE)
 	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
 	  echo "== $$script"; $(PY) $$script; done
+
+kills: $(INSTALLED)
+	$(PY) benchmarks/kill_runs.py --kills 100 --record docs/records/reliability/kills.json \
+	  --page docs/reliability.md
 
 judge: $(JUDGE)
 

@@ -1,4 +1,4 @@
-"""The command line of ``scripts/report.py``: a folder of records to tables and figures."""
+"""The command line of ``scripts/report.py``: from a folder of records or of runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from experiments.tables.lookup import Lookup
 from experiments.tables.render import beside, caption, latex, long_csv, markdown
 from experiments.tables.table import check_comparable
 from lkf_plugin.errors import UserError
+from lkf_plugin.failures import foreseen
 from lkf_plugin.records.record import ResultRecord, read_records
+from lkf_plugin.report.side_by_side import has_runs, write_side_by_side
 
 
 def write_report(
@@ -74,17 +76,37 @@ def _write(path: Path, text: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; a mistake is told in one sentence with status 2."""
-    parser = argparse.ArgumentParser(description="Tables and figures from a folder of records.")
-    parser.add_argument("folder", type=Path, help="of records, subfolders included")
-    parser.add_argument("--out", type=Path, help="where to (default: FOLDER/../report)")
+    parser = argparse.ArgumentParser(
+        description="Tables and figures from a folder of records, or runs side by side."
+    )
+    parser.add_argument("folder", type=Path, help="of records or of runs, subfolders included")
+    parser.add_argument(
+        "--out", type=Path, help="where to (default: FOLDER/../report, of runs FOLDER/report)"
+    )
     parser.add_argument("--table", action="append", choices=list(LAYOUTS), help="repeat for more")
     parser.add_argument("--no-figures", action="store_true")
     args = parser.parse_args(arguments)
-    out = args.out or args.folder.resolve().parent / "report"
     try:
-        for path in write_report(args.folder, out, args.table, not args.no_figures):
+        for path in _write_either(args):
             print(path)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except Exception as error:
+        words = foreseen(error)
+        if words is None:
+            raise
+        print(f"error: {words[0]}", file=sys.stderr)
+        return words[1]
     return 0
+
+
+def _write_either(args: argparse.Namespace) -> list[Path]:
+    """Tables from records, or runs side by side if the folder has run folders."""
+    if not args.folder.is_dir():
+        raise UserError(f"{args.folder} is no folder: name one of records or of runs.")
+    if has_runs(args.folder):
+        if args.table:
+            raise UserError("--table is for a folder of records: leave it out for runs.")
+        return write_side_by_side(
+            args.folder, args.out or args.folder / "report", not args.no_figures
+        )
+    out = args.out or args.folder.resolve().parent / "report"
+    return write_report(args.folder, out, args.table, not args.no_figures)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lkf_plugin.config.fields import alternatives
 from lkf_plugin.config.methods import Duo
 from lkf_plugin.config.network import DDIT
 from lkf_plugin.config.schema import Settings
-from lkf_plugin.config.sentences import show
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.settings import MDLM_PREDICTORS, NONE, PREDICTORS, PROCESS
+from lkf_plugin.settings.fields import alternatives
+from lkf_plugin.settings.sentences import show
 
 
 def check_method(settings: Settings, host: str) -> None:

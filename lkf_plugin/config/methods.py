@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lkf_plugin.config.fields import Choice, Count, Flag, Group, Name, Number, Real, Whole
 from lkf_plugin.methods.settings import NONE
+from lkf_plugin.settings.fields import Choice, Count, Flag, Group, Name, Number, Real, Whole
 
 
 class Method(Group):

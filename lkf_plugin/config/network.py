@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lkf_plugin.config.fields import (
+from lkf_plugin.methods.settings import NONE
+from lkf_plugin.settings.fields import (
     Choice,
     Count,
     Flag,
@@ -16,7 +17,6 @@ from lkf_plugin.config.fields import (
     NotNegative,
     Positive,
 )
-from lkf_plugin.methods.settings import NONE
 
 DDIT, LKF = "ddit", "lkf"
 TRUNKS = ("matched", "native")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lkf_plugin.config.fields import (
+from lkf_plugin.settings.fields import (
     Choice,
     Count,
     Fraction,

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from lkf_plugin.config.fields import Arguments, Choice, EntryGroup, Flag, Group, Number, Path, Whole
 from lkf_plugin.methods.settings import BACKBONES, DIFFUSIONS, PARAMETERIZATIONS
+from lkf_plugin.settings.fields import (
+    Arguments,
+    Choice,
+    EntryGroup,
+    Flag,
+    Group,
+    Number,
+    Path,
+    Whole,
+)
 
 MODES = ("train", "ppl_eval", "sample_eval")
 HOSTS = ("auto", "mdlm", "builtin")

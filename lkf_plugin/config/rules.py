@@ -9,11 +9,11 @@ from lkf_plugin.config.network import DDIT, LKF, LatentKernelNetwork
 from lkf_plugin.config.objective import AUTO, MDLM_HEAD, MixtureLoss, TwoTimeLoss
 from lkf_plugin.config.running import CUDA, HALF, OWN_ARGUMENTS, SINGLE
 from lkf_plugin.config.schema import Settings
-from lkf_plugin.config.sentences import show
 from lkf_plugin.config.training import CosineDecayWarmup
 from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.settings import NONE
+from lkf_plugin.settings.sentences import show
 
 
 def check_rules(settings: Settings, host: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from lkf_plugin.config.fields import (
+from lkf_plugin.settings.fields import (
     Choice,
     Count,
     FieldType,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from lkf_plugin.config.fields import (
+from lkf_plugin.decode.compiled import MODES
+from lkf_plugin.decode.options import SCORES, SELECTORS
+from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
+from lkf_plugin.methods.settings import PREDICTORS
+from lkf_plugin.settings.fields import (
     Choice,
     Count,
     FieldType,
@@ -18,10 +22,6 @@ from lkf_plugin.config.fields import (
     Words,
     as_number,
 )
-from lkf_plugin.decode.compiled import MODES
-from lkf_plugin.decode.options import SCORES, SELECTORS
-from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
-from lkf_plugin.methods.settings import PREDICTORS
 
 AUTO = "auto"
 ABSENT: Any = None  # default of a key that only some policies have

@@ -10,16 +10,16 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from lkf_plugin.config.fields import Group, alternatives
 from lkf_plugin.config.methods import METHODS, Method
 from lkf_plugin.config.network import DDIT, LKF, TITLES, Network, network_keys, network_of
 from lkf_plugin.config.objective import LOSSES, Loss
 from lkf_plugin.config.process import Process
 from lkf_plugin.config.running import Checkpointing, Loader, Strategy, Trainer
 from lkf_plugin.config.sampling import Decode, Eval, Sampling
-from lkf_plugin.config.sentences import Mistake, mistake_of, show, unknown_key
 from lkf_plugin.config.training import SCHEDULES, Init, Noise, Optim, Schedule, Training
 from lkf_plugin.errors import UserError
+from lkf_plugin.settings.fields import Group, alternatives
+from lkf_plugin.settings.sentences import Mistake, mistake_of, show, unknown_key
 
 G = TypeVar("G", bound=Group)
 DATA = "data"  # has a schema of its own, by data.kind: see data.options

@@ -162,6 +162,7 @@ class Diffusion(AncestralSampler, TrainingModule):
         texts: list[str] = []
         self._judged = [0.0, 0]
         for i in range(self.config.sampling.num_sample_batches):
+            self.pause()
             seed_position(self.config.seed, "sample", i, self.global_rank)
             texts = decode_samples(self.tokenizer, self._sample(eps=self.config.sampling.eps))
             if self.config.eval.compute_generative_perplexity:
@@ -192,11 +193,18 @@ class Diffusion(AncestralSampler, TrainingModule):
         """
         raise UserError("sampling.semi_ar is not in the built-in host: take host=mdlm.")
 
+    def take_judge(self, judge: Judge | None) -> None:
+        """The judge of ``eval.compute_generative_perplexity``, loaded before training began."""
+        self._judge = judge
+
     def compute_generative_perplexity(self, text_samples: list[str]) -> Any:
         """Scores texts with ``eval.gen_ppl_eval_model_name_or_path`` and adds them to the total."""
         evaluation = self.config.eval
         if self._judge is None:
             self._judge = Judge(evaluation.gen_ppl_eval_model_name_or_path, device=self.device)
+        if self._judge.device != self.device:
+            self._judge.device = self.device
+            self._judge.model.to(self.device)
         score = self._judge.score(
             text_samples,
             max_length=self.config.model.length,

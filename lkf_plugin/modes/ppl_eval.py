@@ -18,16 +18,18 @@ from lkf_plugin.evaluate.run_records import RunRecords, likelihood_precision, me
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods.settings import baseline_name
 from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.records.provenance import checkpoint_digest
 from lkf_plugin.records.record import LIKELIHOOD
 from lkf_plugin.runs.common import build_module, build_trainer, load_weights
 from lkf_plugin.runs.evaluated import open_checkpoint, prepare_in_its_tokenizer, say_loaded
 from lkf_plugin.runs.load import LoadedRun
-from lkf_plugin.runs.settings import run_record, write_atomically
+from lkf_plugin.runs.settings import flatten, plain, run_record, write_or_keep
+from lkf_plugin.train.checkpoint import share_file
 from lkf_plugin.train.datamodule import TokenBatches
 from lkf_plugin.train.sequence_errors import SequenceErrors
 
-RECORDS = "records"  # in the run folder
+RECORDS, LIKELIHOODS = "records", "likelihoods"  # in the run folder
 
 
 def ppl_eval(config: DictConfig) -> dict[str, Any]:
@@ -50,7 +52,10 @@ def ppl_eval(config: DictConfig) -> dict[str, Any]:
 
 
 def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
-    """Writes ``ppl_eval.json`` and the likelihood's record into the run folder.
+    """Writes the figures and the likelihood's record into the run folder.
+
+    The figures are a file of ``likelihoods``, see ``evaluation_name``; ``ppl_eval.json`` is the
+    newest of them.
 
     Args:
         run: what was validated, on either host.
@@ -76,8 +81,11 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
         **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
     }
     if trainer.is_global_zero:
-        target = Path(config.run_dir) / "ppl_eval.json"
-        write_atomically(target, json.dumps(report, indent=2) + "\n")
+        name = evaluation_name(flatten(plain(config)), report["checkpoint_sha256"], "likelihood")
+        folder = Path(config.run_dir)
+        target = folder / LIKELIHOODS / f"{name}.json"
+        write_or_keep(target, json.dumps(report, indent=2) + "\n")
+        share_file(target, folder / "ppl_eval.json")
         RunRecords(run, Path(config.run_dir) / RECORDS, config.seed, report["host"]).write(
             LIKELIHOOD,
             found,

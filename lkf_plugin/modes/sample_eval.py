@@ -27,6 +27,7 @@ from lkf_plugin.evaluate.run_records import (
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
 from lkf_plugin.modes.ppl_eval import RECORDS, provenance
 from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.records.record import ResultRecord
 from lkf_plugin.runs.common import (
     autocast,
@@ -42,14 +43,18 @@ from lkf_plugin.runs.evaluated import (
     say_loaded,
 )
 from lkf_plugin.runs.load import LoadedRun
-from lkf_plugin.runs.settings import write_atomically
+from lkf_plugin.runs.settings import flatten, plain, write_or_keep
+from lkf_plugin.train.checkpoint import share_file
 from lkf_plugin.train.seeding import seed_position
 
 
 def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
-    """Draws samples; writes ``samples.jsonl`` and ``sample_eval.json`` into the run folder.
+    """Draws samples; writes them and their figures into the run folder's ``samples``.
 
-    Samples of whole texts also leave a record, one file a policy and J, for the tables.
+    The names there say what distinguishes them (``evaluation_name``); ``samples.jsonl`` and
+    ``sample_eval.json`` in the run folder are the newest. Samples of whole texts also leave a
+    record, one file per policy and J, for the tables. If they cannot be written after all, they
+    are kept in the system's folder for temporary files.
 
     Returns:
         The contents of ``sample_eval.json``.
@@ -65,32 +70,40 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
         if not hasattr(module, "prompt_ids"):
             raise UserError("MDLM's own module takes no sampling.prompt: set host=builtin.")
         module.prompt_ids = read_prompt(config, prepared)
-    samples, calls = _draw(config, module, device, prepared.tokenizer)
+    quality, judge = _judges(config, prepared, device)
+    source = provenance(config, prepared, module, path, run.step)
+    policy = getattr(module, "policy", HOST_SAMPLER)
     folder = Path(config.run_dir)
+    steps = None if method_of(config) in STEPLESS else config.sampling.steps
+    name = evaluation_name(flatten(plain(config)), source["checkpoint_sha256"], policy, steps=steps)
+    samples, calls = _draw(config, module, device, prepared.tokenizer)
     rows = [dataclasses.asdict(sample) for sample in samples]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomically(folder / "samples.jsonl", lines)
+    target = folder / "samples" / f"{name}.jsonl"
+    write_or_keep(target, lines)
+    share_file(target, folder / "samples.jsonl")
     for row in rows[: config.sampling.num_sample_log]:
         print(f"--- {row['text']}")
-    quality, judge = _judges(config, prepared, device)
     score = _score(config, judge, [sample.text for sample in samples])
     found = _measure(quality, samples, score)
     report: dict[str, Any] = {
         "metrics": _judged(judge, score),
         "diversity": {name: dataclasses.asdict(one) for name, one in sorted(found.items())},
-        **provenance(config, prepared, module, path, run.step),
+        **source,
         "num_samples": len(rows),
         "sampling_steps": config.sampling.steps,
         "predictor": config.sampling.predictor,
         "eps": config.sampling.eps,
         "noise_removal": config.sampling.noise_removal,
-        "policy": getattr(module, "policy", HOST_SAMPLER),
+        "policy": policy,
         "decode": dict(config.decode),
         "prompt": config.sampling.prompt,
         **calls,
     }
-    write_atomically(folder / "sample_eval.json", json.dumps(report, indent=2) + "\n")
-    print(f"{len(rows)} samples written to {folder / 'samples.jsonl'}")
+    figures = target.with_suffix(".json")
+    write_or_keep(figures, json.dumps(report, indent=2) + "\n")
+    share_file(figures, folder / "sample_eval.json")
+    print(f"{len(rows)} samples written to {target} (the newest: {folder / 'samples.jsonl'})")
     if not found or config.sampling.prompt is not None:
         print("no record for the tables: they hold samples of L tokens without a prompt")
         return report

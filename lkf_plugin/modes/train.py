@@ -13,14 +13,16 @@ from omegaconf import DictConfig
 from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
-from lkf_plugin.runs.common import build_module, build_trainer
+from lkf_plugin.runs.common import build_module, build_trainer, choose_device
 from lkf_plugin.runs.lock import only_trainer_of
+from lkf_plugin.runs.preflight import check_disk, judge_of_training
 from lkf_plugin.runs.resume import Resume, find_resume
 from lkf_plugin.runs.settings import run_record, save_settings
 from lkf_plugin.runs.stamp import StampCard
 from lkf_plugin.runs.start import card_of, check_run, check_start
 from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer
 from lkf_plugin.train import read_once
+from lkf_plugin.train.checkpoint import lacks_validation
 from lkf_plugin.train.datamodule import TokenBatches
 
 
@@ -31,6 +33,7 @@ def train(config: DictConfig) -> dict[str, float]:
         The values logged last, by name.
     """
     with only_trainer_of(Path(config.run_dir)):
+        judge = judge_of_training(config, choose_device(config))
         resume = find_resume(config)
         prepared = prepare(config)
         check_validation_share(config, len(prepared.valid or ()))
@@ -42,12 +45,15 @@ def train(config: DictConfig) -> dict[str, float]:
                 return {}
             read_once.keep(resume.path, resume.checkpoint)
         card = card_of(config, prepared)
-        _note_run(config, prepared)
         L.seed_everything(config.seed, verbose=False)
         module = build_module(config, prepared.tokenizer)
+        module.take_judge(judge)
         callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
         callbacks.append(StampCard(card))
-        trainer = build_trainer(config, _loggers(config), callbacks)
+        loggers = _loggers(config)
+        check_disk(config, module)
+        _note_run(config, prepared)
+        trainer = build_trainer(config, loggers, callbacks)
         trainer.fit(
             module,
             datamodule=TokenBatches(prepared, config),
@@ -58,11 +64,13 @@ def train(config: DictConfig) -> dict[str, float]:
 
 
 def _finished(config: DictConfig, resume: Resume) -> bool:
-    if resume.step < config.trainer.max_steps:
-        print(
-            f"going on from step {resume.step} of {config.trainer.max_steps} ({resume.path})",
-            flush=True,
-        )
+    trainer = config.trainer
+    unseen = trainer.limit_val_batches != 0 and lacks_validation(
+        resume.checkpoint, trainer.val_check_interval, trainer.accumulate_grad_batches
+    )
+    if resume.step < trainer.max_steps or unseen:
+        whole = trainer.max_steps
+        print(f"going on from step {resume.step} of {whole} ({resume.path})", flush=True)
         return False
     print(f"this run is complete: {resume.path} stands at step {resume.step}", flush=True)
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,23 @@ def write_atomically(path: Path, text: str) -> None:
     scratch = path.with_name(f".{path.name}.tmp")
     scratch.write_text(text, encoding="utf-8")
     os.replace(scratch, path)
+
+
+def write_or_keep(path: Path, text: str) -> None:
+    """Writes a result that took long to make; where that fails, keeps it elsewhere.
+
+    Raises:
+        UserError: says why, and where the result is now.
+    """
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        handle, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=path.suffix)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        raise UserError(
+            f"{path} could not be written ({error.strerror}): what was made is kept in {name}."
+        ) from error
 
 
 def save_settings(config: DictConfig, record: dict[str, Any], folder: Path) -> None:

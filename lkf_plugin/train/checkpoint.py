@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import lightning as L
@@ -24,17 +23,9 @@ from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 from lkf_plugin.train import read_once
 from lkf_plugin.train.csv_log import CsvLog
+from lkf_plugin.train.stopping import Preempted, StopSignals
 
 LAST, BEST = "last.ckpt", "best.ckpt"
-SIGTERM_STATUS = 128 + signal.SIGTERM
-
-
-class Preempted(SystemExit):
-    """SIGTERM arrived; the run is saved. Leaves the process with status 143."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(SIGTERM_STATUS)
-        self.sentence = sentence
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -105,7 +96,7 @@ def share_file(source: Path, target: Path) -> None:
 
 
 class StepCheckpoint(Checkpoint):
-    """Saves every few steps, at the best validation, at the end, and on SIGTERM.
+    """Saves every few steps, at the best validation, at the end, and on SIGTERM or Ctrl-C.
 
     A step with a validation is saved after it, so that a resumed run neither repeats nor misses
     one. Training on the built-in host resumes bit for bit.
@@ -138,8 +129,9 @@ class StepCheckpoint(Checkpoint):
         self.validated_step = 0  # newest step whose validation is behind us
         self._saved_step = 0
         self._seen_step = 0  # newest step after which we stood between two steps
-        self._terminated = False
-        self._handler_before: Any = None
+        self._signals = StopSignals()
+        self._shared_batches = 0.0  # validation batches that every process has
+        self._end: int | None = None  # of a run whose last validation is still to be made
 
     # --- state ---------------------------------------------------------------------------------
 
@@ -165,56 +157,101 @@ class StepCheckpoint(Checkpoint):
         for scope in ("total", "current"):
             progress[scope]["ready"] = progress[scope]["started"]
 
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Lets a run begin that has all its steps but not its last validation.
+
+        Lightning skips a training without steps to do, so its end is put off until that is made.
+        """
+        step = checkpoint["global_step"]
+        if 0 < trainer.max_steps <= step and lacks_validation(
+            checkpoint, trainer.val_check_interval, trainer.accumulate_grad_batches
+        ):
+            self._end = trainer.max_steps
+            trainer.fit_loop.epoch_loop.max_steps = step + 1
+
     # --- hooks ---------------------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Makes every save of this trainer atomic."""
+        """Makes every save of this trainer atomic; lets the module ask between long parts."""
+        if hasattr(pl_module, "pause"):
+            pl_module.pause = lambda: self._pause(trainer, pl_module)  # type: ignore[assignment]
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 
+    def on_sanity_check_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Listens for signals from here on (after Lightning has set its own handlers)."""
+        self._signals.listen()
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Rewinds the log, listens for SIGTERM, makes up for a validation cut short by one."""
+        """Rewinds the log, makes up for a validation that a signal cut short."""
         step = trainer.global_step
         self._saved_step = self._seen_step = step
         for logger in trainer.loggers:
             if isinstance(logger, CsvLog):
                 logger.rewind(step)
-        self._handler_before = signal.signal(signal.SIGTERM, self._on_sigterm)
-        if step > self.validated_step and _validation_due(trainer):
+        self._signals.listen()
+        made_up = step > self.validated_step and _validation_due(trainer)
+        if made_up:
             _validate_now(trainer)
+        if self._end is not None or (made_up and step % self.every_n_steps == 0):
+            self._save(trainer)  # as after the validation that was cut short
+        if self._end is not None:
+            trainer.fit_loop.epoch_loop.max_steps = self._end
+            self._end = None
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any
     ) -> None:
-        """Between two steps: stops if told to, else saves the step that was just done.
+        """Between two batches: stops if told to; after a whole step, saves it if it is due.
 
-        Only here have all of that step's values reached the log.
+        Only here have all of that step's values reached the log. A stop while gradients are being
+        accumulated drops them: what is saved is the last whole step, which is all that a
+        checkpoint holds, and the resumed run draws the same batches again.
         """
+        self._signals.start_batch()
         step = trainer.global_step
+        if self._stopping(trainer):
+            self._stop(trainer, numbered=self._due(step))
         if step == self._seen_step:
             return  # gradients are being accumulated, or the run has just begun
         self._seen_step = step
-        if self._stopping(trainer):
-            self._stop(trainer)
         if self._due(step):
             self._save(trainer)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Stops before a validation if told to; the resumed run begins with it."""
-        if _in_training(trainer) and self._stopping(trainer):
+        self._signals.forget_batch()
+        if not _in_training(trainer):
+            return
+        if self._stopping(trainer):
             self._stop(trainer)
+        batches = torch.tensor(float(sum(trainer.num_val_batches)), device=pl_module.device)
+        if trainer.world_size > 1:
+            batches = trainer.strategy.reduce(batches, reduce_op="min")
+        self._shared_batches = float(batches)
 
     def on_validation_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
-        """Cuts a validation short on SIGTERM; the resumed run does it again.
+        """Cuts a validation short if told to; the resumed run does it again.
 
-        Only with one process: several would have to agree, and may have unequal numbers of batches.
+        Processes agree on it, so only after batches that all of them have.
         """
+        if batch_idx < self._shared_batches:
+            self._pause(trainer, pl_module)
+
+    def _pause(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Leaves a validation, or the sampling after it, if told to (a collective call)."""
         abandon = getattr(pl_module, "abandon_validation", None)
-        if abandon is None or trainer.world_size > 1 or not _in_training(trainer):
-            return
-        if self._terminated or trainer.received_sigterm:
+        if abandon is not None and _in_training(trainer) and self._stopping(trainer):
             abandon()
             self._stop(trainer)
 
@@ -236,38 +273,39 @@ class StepCheckpoint(Checkpoint):
             self._save(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Gives SIGTERM back."""
-        self._ignore_sigterm_no_more()
+        """Gives the signals back."""
+        self._signals.release()
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Gives SIGTERM back when training fails, too."""
-        self._ignore_sigterm_no_more()
+        """Gives the signals back when training fails, too."""
+        self._signals.release()
 
-    # --- SIGTERM -------------------------------------------------------------------------------
-
-    def _on_sigterm(self, signum: int, frame: FrameType | None) -> None:
-        self._terminated = True
-
-    def _ignore_sigterm_no_more(self) -> None:
-        if self._handler_before is not None:
-            signal.signal(signal.SIGTERM, self._handler_before)
-            self._handler_before = None
+    # --- stopping ------------------------------------------------------------------------------
 
     def _stopping(self, trainer: L.Trainer) -> bool:
         """Whether any process was told to stop (a collective call)."""
-        told = self._terminated or trainer.received_sigterm
+        told = self._signals.received is not None or trainer.received_sigterm
         if trainer.world_size > 1:
             return trainer.strategy.reduce_boolean_decision(told, all=False)
         return told
 
-    def _stop(self, trainer: L.Trainer) -> None:
-        if trainer.global_step > self._saved_step:
-            self._save(trainer, numbered=False)
+    def _stop(self, trainer: L.Trainer, numbered: bool = False) -> None:
+        """Saves and leaves; ``numbered`` where a step-N.ckpt would have been saved anyway."""
+        step, last = trainer.global_step, self.folder / LAST
+        signum = self._signals.received or signal.SIGTERM
+        if step == 0:
+            raise Preempted(
+                f"{signum.name}: stopped before the end of the first step, so there is nothing to "
+                "save; the same command starts again.",
+                signum,
+            )
+        if step > self._saved_step:
+            self._save(trainer, numbered=numbered)
         raise Preempted(
-            f"SIGTERM: saved step {trainer.global_step} to {self.folder / LAST}; "
-            "run the same command again to go on."
+            f"{signum.name}: saved step {step} to {last}; run the same command again to go on.",
+            signum,
         )
 
     # --- saving --------------------------------------------------------------------------------
@@ -319,6 +357,27 @@ class StepCheckpoint(Checkpoint):
 
 
 _NUMBERED = re.compile(r"^step-(\d+)\.ckpt$")
+
+
+def lacks_validation(
+    checkpoint: dict[str, Any], val_check_interval: Any, accumulate_grad_batches: int
+) -> bool:
+    """Whether a validation belongs to the checkpoint's step, and the run was stopped before it.
+
+    Args:
+        checkpoint: as it was saved.
+        val_check_interval: micro-batches between two validations.
+        accumulate_grad_batches: micro-batches per step.
+    """
+    step = checkpoint["global_step"]
+    states = [
+        state
+        for state in checkpoint.get("callbacks", {}).values()
+        if isinstance(state, dict) and "validated_step" in state
+    ]
+    due = isinstance(val_check_interval, int) and val_check_interval > 0
+    due = due and step * accumulate_grad_batches % val_check_interval == 0
+    return bool(due and states and states[0]["validated_step"] < step)
 
 
 def _in_training(trainer: L.Trainer) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lkf_plugin.data import PreparedData, train_loader, valid_loader
+from lkf_plugin.train.stopping import SIGNALS
 
 Batch = dict[str, Tensor]
 
@@ -62,7 +63,7 @@ class TokenBatches(L.LightningDataModule):
             start_batch=start_batch,
             **self._share(),  # type: ignore[arg-type]
         )
-        return _outliving_sigterm(loader)
+        return _outliving_signals(loader)
 
     def train_dataloader(self) -> ContinuingBatches:
         """Endless training batches."""
@@ -75,17 +76,18 @@ class TokenBatches(L.LightningDataModule):
             batch_size=self.config.loader.eval_batch_size,
             **self._share(),  # type: ignore[arg-type]
         )
-        return _outliving_sigterm(loader)
+        return _outliving_signals(loader)
 
 
-def _outliving_sigterm(loader: DataLoader[Batch]) -> DataLoader[Batch]:
-    """Lets workers outlive a SIGTERM to the whole process group: the step in progress needs them.
+def _outliving_signals(loader: DataLoader[Batch]) -> DataLoader[Batch]:
+    """Lets workers outlive a signal to the whole process group: the step in progress needs them.
 
     They end with their parent.
     """
-    loader.worker_init_fn = _ignore_sigterm
+    loader.worker_init_fn = _ignore_signals
     return loader
 
 
-def _ignore_sigterm(worker: int) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _ignore_signals(worker: int) -> None:
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)

@@ -29,5 +29,9 @@ def pin_progress(checkpoint: dict[str, Any], accumulate_grad_batches: int) -> No
         loop["epoch_loop.val_loop.batch_progress"][scope].update(dict.fromkeys(done, 0))
     loop["epoch_loop.batch_progress"]["is_last_batch"] = False
     loop["epoch_loop.val_loop.batch_progress"]["is_last_batch"] = False
+    # gradients that were dropped in the middle of a step have been zeroed once more
+    zeroed = loop["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["zero_grad"]
+    for scope in ("total", "current"):
+        zeroed[scope].update(dict.fromkeys(zeroed[scope], step))
     loop["epoch_loop.state_dict"]["_batches_that_stepped"] = step - 1
     checkpoint["epoch"] = 0

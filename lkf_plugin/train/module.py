@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import hydra.utils
@@ -47,6 +47,7 @@ class TrainingModule(L.LightningModule):
         self.valid_means = WeightedMeans()
         self.val_nll, self.val_bpd, self.val_ppl = Reported(), Reported(), Reported()
         self._step_losses: list[Tensor] = []
+        self.pause: Callable[[], None] = _go_on  # asked between long parts; may raise
 
     def _weights(self) -> Iterator[nn.Parameter]:
         return itertools.chain(self.backbone.parameters(), self.noise.parameters())
@@ -196,6 +197,10 @@ class TrainingModule(L.LightningModule):
         if "ema" not in checkpoint:
             raise UserError("The checkpoint holds no weight average: set training.ema=0 to use it.")
         self.ema.load_state_dict(checkpoint["ema"])
+
+
+def _go_on() -> None:
+    """Nobody wants the run to stop."""
 
 
 def _value(extra: Extra) -> Tensor | float:

@@ -37,6 +37,7 @@ from lkf_plugin.runs.evaluated import (
 )
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.runs.lock import only_trainer_of
+from lkf_plugin.runs.preflight import judge_of_training
 from lkf_plugin.runs.resume import find_resume
 from lkf_plugin.runs.settings import run_record, save_settings
 from lkf_plugin.runs.start import card_of, check_run, check_start
@@ -74,6 +75,7 @@ def run(config: DictConfig) -> dict[str, Any]:
     assert config.mode == "train", config.mode
     folder = Path(config.run_dir)
     with only_trainer_of(folder):
+        judge_of_training(config)  # MDLM loads its own at the first validation
         resume = find_resume(config)
         upstream, hosted, prepared = _set_up(config)
         hosted.checkpointing.resume_from_ckpt = resume is not None

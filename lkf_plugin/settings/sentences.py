@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from lkf_plugin.config.fields import Choice, FieldType
+from lkf_plugin.settings.fields import Choice, FieldType
 
 SHOWN = 60  # characters of a value
 

@@ -1,0 +1,53 @@
+"""File names of what one evaluation of a run writes: what distinguishes it, and a digest.
+
+``commit.J4.seed1.3f9a0c1b``: the policy, the steps, the seed, and eight hex digits over the
+checkpoint and all settings that a number could depend on. Evaluations of one run with other
+settings lie side by side; the same one again replaces itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Where files lie, what is logged, and how fast it goes.
+WITHOUT_EFFECT = (
+    "run_dir",
+    "checkpointing",
+    "callbacks",
+    "logger",
+    "wandb",
+    "experiment",
+    "init",
+    "data.cache_dir",
+    "eval.checkpoint_path",  # its digest counts
+    "loader.num_workers",
+    "loader.pin_memory",
+    "sampling.num_sample_log",
+)
+DIGITS = 8
+
+
+def evaluation_name(
+    settings: Mapping[str, Any], checkpoint_digest: str, *parts: str, steps: int | None = None
+) -> str:
+    """The name, without an ending.
+
+    Args:
+        settings: all resolved settings by dotted key.
+        checkpoint_digest: SHA-256 of the checkpoint.
+        parts: what is shown first, such as the decoding policy.
+        steps: J, where it means something.
+    """
+    counted = {key: value for key, value in settings.items() if not _without_effect(key)}
+    content = json.dumps([checkpoint_digest, counted], sort_keys=True, default=str)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:DIGITS]
+    shown = [*parts, *([] if steps is None else [f"J{steps}"]), f"seed{settings['seed']}", digest]
+    return re.sub(r"[^A-Za-z0-9._=+-]", "_", ".".join(shown))
+
+
+def _without_effect(key: str) -> bool:
+    return any(key == one or key.startswith(f"{one}.") for one in WITHOUT_EFFECT)

@@ -1,0 +1,1 @@
+"""Runs side by side: what differs, how they did, and a figure."""

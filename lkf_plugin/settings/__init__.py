@@ -1,0 +1,1 @@
+"""Types of settings, and what to say of a wrong one."""
