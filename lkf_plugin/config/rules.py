@@ -6,13 +6,13 @@ import torch
 
 from lkf_plugin.config.method_rules import check_method, check_process
 from lkf_plugin.config.network import DDIT, LKF, LatentKernelNetwork
-from lkf_plugin.config.objective import AUTO, MDLM_HEAD, MixtureLoss, TwoTimeLoss
 from lkf_plugin.config.running import CUDA, HALF, OWN_ARGUMENTS, SINGLE
 from lkf_plugin.config.schema import Settings
 from lkf_plugin.config.training import CosineDecayWarmup
-from lkf_plugin.decode.registry import HOST_SAMPLER
+from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.settings import NONE
+from lkf_plugin.objective.objective import OBJECTIVES
 from lkf_plugin.settings.sentences import show
 
 
@@ -79,19 +79,8 @@ def _check_loss(settings: Settings) -> None:
             f"T={settings.process.T} is for loss=mdlm: set T=0 (continuous time) for "
             f"loss={loss.name}."
         )
-    if isinstance(loss, MixtureLoss) and isinstance(model, LatentKernelNetwork):
-        _check_backward(loss, model.num_components)
-    if isinstance(loss, TwoTimeLoss) and isinstance(model, LatentKernelNetwork):
-        if model.trunk != "native" or not settings.process.time_conditioning:
-            raise UserError(
-                "loss=two_time tells the network both times: set model.trunk=native and "
-                "time_conditioning=true."
-            )
-        if loss.token_head == MDLM_HEAD and loss.form == "learned":
-            raise UserError(
-                "loss.token_head=mdlm knows no [MASK] outcome, which loss.form=learned needs: "
-                "take loss.token_head=auto."
-            )
+    if loss.name != "mdlm":
+        OBJECTIVES[loss.name].check(loss, model, settings.process)
     if training.change_of_variables and training.importance_sampling:
         raise UserError(
             "training.change_of_variables and training.importance_sampling exclude each other: "
@@ -102,19 +91,6 @@ def _check_loss(settings: Settings) -> None:
         raise UserError(
             f"lr_scheduler.warmup_steps={schedule.warmup_steps:g} must be less than "
             f"lr_scheduler.total_steps={schedule.total_steps}."
-        )
-
-
-def _check_backward(loss: MixtureLoss, M: int) -> None:
-    if M > 1 and loss.backward != "dense" and loss.token_head == MDLM_HEAD:
-        raise UserError(
-            f"loss.backward={loss.backward} gathers positions, which loss.token_head=mdlm does "
-            "not: take loss.token_head=auto, or loss.backward=dense."
-        )
-    if loss.backward == "two_phase" and loss.threshold >= 1 / M:
-        raise UserError(
-            f"loss.threshold={loss.threshold} must lie in [0, 1 / M), so that at least one "
-            "component of every sequence is trained."
         )
 
 

@@ -1,45 +1,23 @@
-"""``sampling``, ``decode`` and ``eval``: what is drawn from a model, and how it is judged."""
+"""``sampling`` and ``eval``: what is drawn from a model, and how it is judged."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from lkf_plugin.decode.compiled import MODES
-from lkf_plugin.decode.options import SCORES, SELECTORS
-from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
 from lkf_plugin.methods.settings import PREDICTORS
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
-    FieldType,
     Flag,
     Fraction,
     Group,
     MaybePath,
-    Number,
-    Positive,
     Whole,
     Words,
-    as_number,
 )
 
 AUTO = "auto"
-ABSENT: Any = None  # default of a key that only some policies have
-
-
-class Component(FieldType):
-    """Who speaks."""
-
-    def words(self) -> str:
-        return "router, random, or a component's number from 0 on"
-
-    def __call__(self, value: Any) -> str | int:
-        if value in ("router", "random"):
-            return str(value)
-        number = as_number(value)
-        if number != int(number) or number < 0:
-            raise ValueError(self.words())
-        return int(number)
 
 
 class Sampling(Group):
@@ -56,25 +34,6 @@ class Sampling(Group):
     num_strides: Count
     stride_length: Count
     compile_mode: Annotated[str | None, Choice(None, *MODES)]
-
-
-class Decode(Group):
-    """A decoding policy and its knobs; each policy's YAML has those that it reads."""
-
-    policy: Annotated[str, Choice(AUTO, HOST_SAMPLER, *POLICIES)]
-    temperature: Positive = ABSENT
-    component: Annotated[str | int, Component()] = ABSENT
-    selector: Annotated[str, Choice(*SELECTORS)] = ABSENT
-    score: Annotated[str, Choice(*SCORES)] = ABSENT
-    score_draws: Count = ABSENT
-    select_temperature: Positive = ABSENT
-    shared_noise: Flag = ABSENT
-    min_prior: Annotated[float | None, Number(low=0, high=1, null=True)] = ABSENT
-    num_candidates: Count = ABSENT
-    calibration_samples: Count = ABSENT
-    switch_step: Whole = ABSENT
-    probe_step: Whole = ABSENT
-    probe_report: Flag = ABSENT
 
 
 class Eval(Group):

@@ -12,16 +12,23 @@ from pydantic import BaseModel, ValidationError
 
 from lkf_plugin.config.methods import METHODS, Method
 from lkf_plugin.config.network import DDIT, LKF, TITLES, Network, network_keys, network_of
-from lkf_plugin.config.objective import LOSSES, Loss
+from lkf_plugin.config.objective import LOSSES
 from lkf_plugin.config.process import Process
 from lkf_plugin.config.running import Checkpointing, Loader, Strategy, Trainer
-from lkf_plugin.config.sampling import Decode, Eval, Sampling
+from lkf_plugin.config.sampling import Eval, Sampling
 from lkf_plugin.config.training import SCHEDULES, Init, Noise, Optim, Schedule, Training
+from lkf_plugin.config.variants import Variants
+from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER, POLICIES
 from lkf_plugin.errors import UserError
+from lkf_plugin.objective.objective import LossSettings
 from lkf_plugin.settings.fields import Group, alternatives
 from lkf_plugin.settings.sentences import Mistake, mistake_of, show, unknown_key
 
 G = TypeVar("G", bound=Group)
+DECODINGS: Variants[DecodeOptions] = Variants(
+    POLICIES, lambda policy: policy.options, {AUTO: DecodeOptions, HOST_SAMPLER: DecodeOptions}
+)
 DATA = "data"  # has a schema of its own, by data.kind: see data.options
 
 
@@ -31,9 +38,9 @@ class Settings:
 
     process: Process
     model: Network
-    loss: Loss
+    loss: LossSettings
     baseline: Method
-    decode: Decode
+    decode: DecodeOptions
     sampling: Sampling
     training: Training
     optim: Optim
@@ -73,13 +80,16 @@ class Reader:
         Raises:
             UserError: names one mistake; a key that was set before one derived from it.
         """
-        baseline = self._variant("baseline", "name", METHODS)
+        baseline: type[Method] | None = METHODS.get(str(self._value("baseline", "name")))
+        if baseline is None:
+            named = f"baseline.name={show(self._value('baseline', 'name'))}"
+            self._refuse("baseline.name", f"{named} is unknown: take {alternatives(tuple(METHODS))}.")
         model_type = self._value("model", "type")
         loss = self._variant("loss", "name", LOSSES)
+        decode = self._variant("decode", "policy", DECODINGS)
         schedule = SCHEDULES.get(_hashable(self._value("lr_scheduler", "_target_")), Schedule)
         network = network_of(model_type, self._value("baseline", "name"))
         fixed: dict[str, type[Group]] = {
-            "decode": Decode,
             "sampling": Sampling,
             "training": Training,
             "optim": Optim,
@@ -100,6 +110,7 @@ class Reader:
             "model": self._network(network, model_type),
             "loss": loss and self._group(loss, self.tree["loss"], "loss"),
             "baseline": baseline and self._group(baseline, self.tree["baseline"], "baseline"),
+            "decode": decode and self._group(decode, self.tree["decode"], "decode"),
             "lr_scheduler": self._group(schedule, self.tree.get("lr_scheduler"), "lr_scheduler"),
             **{name: self._group(kind, self.tree.get(name), name) for name, kind in fixed.items()},
         }
@@ -119,12 +130,17 @@ class Reader:
                     self.mistakes.append(mistake_of(detail, kind, prefix))
         return None
 
-    def _variant(self, group: str, key: str, classes: Mapping[str, type[G]]) -> type[G] | None:
+    def _variant(self, group: str, key: str, classes: Variants[G]) -> type[G] | None:
         """The class of a group that depends on its own name."""
         name = self._value(group, key)
-        if isinstance(name, str) and name in classes:
-            return classes[name]
-        known = alternatives(tuple(classes))
+        if isinstance(name, str):
+            try:
+                return classes.of(name)
+            except UserError as error:
+                if "." in name:
+                    self._refuse(f"{group}.{key}", f"{group}.{key}={show(name)}: {error}")
+                    return None
+        known = alternatives(classes.names())
         self._refuse(f"{group}.{key}", f"{group}.{key}={show(name)} is unknown: take {known}.")
         return None
 

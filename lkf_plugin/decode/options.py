@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import ValidationError
 from typing_extensions import Self
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.settings.fields import (
+    Choice,
+    Count,
+    FieldType,
+    Flag,
+    Group,
+    Name,
+    Number,
+    Positive,
+    Whole,
+    as_number,
+)
+from lkf_plugin.settings.sentences import mistake_of
 
 SCORES = ("nelbo", "evidence")
 SELECTORS = (*SCORES, "softmax", "centred", "random")
 
 
-@dataclass(frozen=True)
-class DecodeOptions:
+class Component(FieldType):
+    """Who speaks."""
+
+    def words(self) -> str:
+        """What is allowed."""
+        return "router, random, or a component's number from 0 on"
+
+    def __call__(self, value: Any) -> str | int:
+        """``router``, ``random`` or a number."""
+        if value in ("router", "random"):
+            return str(value)
+        number = as_number(value)
+        if number != int(number) or number < 0:
+            raise ValueError(self.words())
+        return int(number)
+
+
+class DecodeOptions(Group):
     """Every knob of every policy; a policy reads the few that it names.
 
     Attributes:
-        policy: name in ``registry.POLICIES``, ``mdlm`` or ``auto``.
+        policy: name of a registered policy, ``mdlm`` or ``auto``.
         temperature: of the token draw; 1 is the model's law. The engine's, see ``DecodeRequest``.
         component: who speaks where one component does: ``router``, ``random`` or a number.
         selector: how one of several candidates is picked, see ``selectors``.
@@ -36,20 +64,20 @@ class DecodeOptions:
         probe_report: ``probe``: run the losers on, to tell how often the full selector agrees.
     """
 
-    policy: str = "auto"
-    temperature: float = 1.0
-    component: str | int = "router"
-    selector: str = "nelbo"
-    score: str = "nelbo"
-    score_draws: int = 4
-    select_temperature: float = 1.0
-    shared_noise: bool = False
-    min_prior: float | None = None
-    num_candidates: int = 8
-    calibration_samples: int = 32
-    switch_step: int = 1
-    probe_step: int = 1
-    probe_report: bool = True
+    policy: Name = "auto"
+    temperature: Positive = 1.0
+    component: Annotated[str | int, Component()] = "router"
+    selector: Annotated[str, Choice(*SELECTORS)] = "nelbo"
+    score: Annotated[str, Choice(*SCORES)] = "nelbo"
+    score_draws: Count = 4
+    select_temperature: Positive = 1.0
+    shared_noise: Flag = False
+    min_prior: Annotated[float | None, Number(low=0, high=1, null=True)] = None
+    num_candidates: Count = 8
+    calibration_samples: Count = 32
+    switch_step: Whole = 1
+    probe_step: Whole = 1
+    probe_report: Flag = True
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Self:
@@ -58,32 +86,11 @@ class DecodeOptions:
         Raises:
             UserError: an unknown key or an unusable value.
         """
-        known = {one.name for one in dataclasses.fields(cls)}
-        unknown = sorted(set(settings) - known)
-        if unknown:
-            raise UserError(f"decode.{unknown[0]} is unknown: take one of {', '.join(known)}.")
-        options = cls(**settings)
-        options._check()
-        return options
-
-    def _check(self) -> None:
-        for key, allowed in (("selector", SELECTORS), ("score", SCORES)):
-            if getattr(self, key) not in allowed:
-                raise UserError(
-                    f"decode.{key}={getattr(self, key)} is unknown: take "
-                    f"{', '.join(allowed[:-1])} or {allowed[-1]}."
-                )
-        for key in ("score_draws", "num_candidates", "calibration_samples"):
-            if getattr(self, key) < 1:
-                raise UserError(f"decode.{key}={getattr(self, key)} must be at least 1.")
-        for key in ("switch_step", "probe_step"):
-            if getattr(self, key) < 0:
-                raise UserError(f"decode.{key}={getattr(self, key)} must not be negative.")
-        for key in ("temperature", "select_temperature"):
-            if not getattr(self, key) > 0:
-                raise UserError(f"decode.{key}={getattr(self, key)} must be above 0.")
-        if self.min_prior is not None and not 0 <= self.min_prior <= 1:
-            raise UserError(f"decode.min_prior={self.min_prior} must lie between 0 and 1.")
+        try:
+            return cls.model_validate({str(key): value for key, value in settings.items()})
+        except ValidationError as error:
+            detail = error.errors(include_url=False, include_context=False)[0]
+            raise UserError(mistake_of(detail, cls, "decode").sentence) from error
 
     @property
     def ranking(self) -> str | None:

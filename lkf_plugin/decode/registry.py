@@ -31,6 +31,7 @@ class Policy:
 
 
 POLICIES: Registry[Policy] = Registry("decoding policy", "lkf_plugin.decode.policies")
+AUTO = "auto"
 HOST_SAMPLER = "mdlm"  # the host's own sampler of the marginal denoiser
 
 
@@ -55,13 +56,13 @@ def read_options(settings: Mapping[str, Any]) -> DecodeOptions:
     Raises:
         UserError: an unknown policy or key, or an unusable value.
     """
-    name = settings.get("policy", "auto")
-    known = name in ("auto", HOST_SAMPLER)
-    return (DecodeOptions if known else POLICIES[name].options).read(settings)
+    name = settings.get("policy", AUTO)
+    plain = name in (AUTO, HOST_SAMPLER)
+    return (DecodeOptions if plain else POLICIES[name].options).read(settings)
 
 
 def resolve_policy(name: str, num_components: int) -> str:
     """``auto`` is MDLM's own sampler at M = 1, bit for bit, and best-of-M beyond."""
-    if name == "auto":
+    if name == AUTO:
         return HOST_SAMPLER if num_components == 1 else "best_of_m"
     return name

@@ -8,28 +8,63 @@ Shape legend: B sequences, L positions, M components. Unit: nats.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corruption import log_move_chance, move_chance_from_sigma, nelbo_weight
+from lkf_plugin.errors import UserError
 from lkf_plugin.objective.components import ComponentScores, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
 from lkf_plugin.objective.draws import Draws
 from lkf_plugin.objective.likelihood import MixtureObjective, marginal_nll, mixture_objective
-from lkf_plugin.objective.objective import OBJECTIVES, Corruption, Objective, Value
+from lkf_plugin.objective.objective import (
+    MDLM_HEAD,
+    OBJECTIVES,
+    Corruption,
+    LossSettings,
+    Objective,
+    Value,
+)
 from lkf_plugin.objective.two_phase import BackwardPlan, two_phase_objective
+from lkf_plugin.settings.fields import Choice, Count, Fraction, Share
+
+
+class MixtureSettings(LossSettings):
+    """Which (sequence, component) pairs get a backward pass."""
+
+    backward: Annotated[str, Choice("dense", "two_phase", "drawn")]
+    threshold: Fraction
+    drawn: Count
+    keep_above: Share
 
 
 @OBJECTIVES.add("mixture")
 class Mixture(Objective):
     """The mixture likelihood of x0 given x_t, weighted as MDLM's NELBO (paper, Eq. x0loss)."""
 
+    Settings = MixtureSettings
+
     def __init__(self, settings: Mapping[str, Any], num_components: int) -> None:
         super().__init__(settings, num_components)
         self.plan = self._backward_plan()
+
+    @classmethod
+    def check(cls, loss: Any, network: Any, process: Any) -> None:
+        """Gathered backward passes need a gathered head, a threshold below 1 / M."""
+        M = network.num_components
+        if M > 1 and loss.backward != "dense" and loss.token_head == MDLM_HEAD:
+            raise UserError(
+                f"loss.backward={loss.backward} gathers positions, which loss.token_head=mdlm does "
+                "not: take loss.token_head=auto, or loss.backward=dense."
+            )
+        if loss.backward == "two_phase" and loss.threshold >= 1 / M:
+            raise UserError(
+                f"loss.threshold={loss.threshold} must lie in [0, 1 / M), so that at least one "
+                "component of every sequence is trained."
+            )
 
     @classmethod
     def is_mdlm(cls, num_components: int) -> bool:

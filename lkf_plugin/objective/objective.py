@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -22,6 +22,10 @@ from lkf_plugin.kernel import router_regularizer
 from lkf_plugin.objective.components import ComponentScores, HeadSettings
 from lkf_plugin.objective.draws import Draws
 from lkf_plugin.registry import Registry
+from lkf_plugin.settings.fields import Choice, Count, Group, Name, Real
+from lkf_plugin.token_head.logprob import BACKENDS
+
+AUTO, MDLM_HEAD = "auto", "mdlm"  # of loss.token_head
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,27 @@ class Value(NamedTuple):
     diagnostics: Mapping[str, Tensor]
 
 
+class LossSettings(Group):
+    """What the settings of all objectives share."""
+
+    name: Name
+    chunk_rows: Count
+    token_head: Annotated[str, Choice(AUTO, MDLM_HEAD, *BACKENDS)]
+    lambda_ent: Real
+    lambda_lb: Real
+
+
 class Objective(ABC):
     """Base of the objectives.
+
+    ``Settings`` is what the group ``loss`` may say; an objective with knobs of its own extends it.
 
     Args:
         settings: the Hydra group ``loss``.
         num_components: M.
     """
+
+    Settings: ClassVar[type[LossSettings]] = LossSettings
 
     def __init__(self, settings: Mapping[str, Any], num_components: int) -> None:
         self.settings = settings
@@ -79,6 +97,19 @@ class Objective(ABC):
         self.head = HeadSettings.resolve(
             settings["token_head"], settings["chunk_rows"], self.is_mdlm(num_components)
         )
+
+    @classmethod
+    def check(cls, loss: Any, network: Any, process: Any) -> None:  # noqa: B027
+        """Refuses settings that exclude each other.
+
+        Args:
+            loss: typed settings, an instance of ``Settings``.
+            network: those of the group ``model``.
+            process: those outside every group.
+
+        Raises:
+            UserError: one sentence that says what to set.
+        """
 
     @classmethod
     def is_mdlm(cls, num_components: int) -> bool:

@@ -11,6 +11,8 @@ Shape legend: B sequences, M components, L positions. Unit: nats a transition.
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import torch
 from torch import Tensor
 
@@ -26,9 +28,17 @@ from lkf_plugin.kernel import log_mixture, responsibilities
 from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
 from lkf_plugin.objective.draws import Draws
-from lkf_plugin.objective.objective import OBJECTIVES, Corruption, Objective, Value
+from lkf_plugin.objective.objective import (
+    MDLM_HEAD,
+    OBJECTIVES,
+    Corruption,
+    LossSettings,
+    Objective,
+    Value,
+)
+from lkf_plugin.settings.fields import Choice, Inside
 
-FORMS = ("learned", "analytic")
+FORMS = ("analytic", "learned")
 
 
 def two_time_scores(
@@ -68,9 +78,32 @@ def two_time_scores(
     return scores._replace(logp_BML=scores.logp_BML + (stays_BL + reveals_BL)[:, None])
 
 
+class TwoTimeSettings(LossSettings):
+    """The law of a masked position, and the times."""
+
+    form: Annotated[str, Choice(*FORMS)]
+    t_max: Inside
+
+
 @OBJECTIVES.add("two_time")
 class TwoTime(Objective):
     """The mixture likelihood of x_s given x_t, unweighted (paper, Eq. nll)."""
+
+    Settings = TwoTimeSettings
+
+    @classmethod
+    def check(cls, loss: Any, network: Any, process: Any) -> None:
+        """It needs a network that is told both times, and a head that knows [MASK]."""
+        if network.trunk != "native" or not process.time_conditioning:
+            raise UserError(
+                "loss=two_time tells the network both times: set model.trunk=native and "
+                "time_conditioning=true."
+            )
+        if loss.token_head == MDLM_HEAD and loss.form == "learned":
+            raise UserError(
+                "loss.token_head=mdlm knows no [MASK] outcome, which loss.form=learned needs: "
+                "take loss.token_head=auto."
+            )
 
     def corrupt(self, x0_BL: Tensor, attention_BL: Tensor, draws: Draws) -> Corruption:
         """Times t < s in the paper's clock, x_t, and x_s from it."""

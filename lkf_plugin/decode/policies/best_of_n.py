@@ -5,7 +5,6 @@ The control of best_of_m: the same budget, selector and judge, without the mixtu
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,7 @@ def best_of_n(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     ``settings``: ``num_candidates``, ``selector`` and what it needs, and ``component`` as in
     ``choose_component``, drawn once a sample.
     """
-    options = dataclasses.replace(DecodeOptions.read(settings), shared_noise=False)
+    options = DecodeOptions.read(settings).model_copy(update={"shared_noise": False})
     n = options.num_candidates
     component_GC = choose_component(request, options)[:, None].expand(-1, n)
     every_GC = torch.ones(component_GC.shape, dtype=torch.bool, device=component_GC.device)
