@@ -101,15 +101,6 @@ def test_imports_point_downward_only(order: dict[str, int]) -> None:
     assert upward(order, arrows()) == []
 
 
-def test_no_layer_is_higher_than_it_must_be(order: dict[str, int]) -> None:
-    """So the table says how far the foundations of a folder reach, and not one of many orders."""
-    below: dict[str, list[int]] = defaultdict(lambda: [-1])
-    for source, target in arrows():
-        below[source].append(order[target])
-    library = [name for name in order if not name.startswith("experiments")]
-    assert {name: order[name] for name in library} == {n: max(below[n]) + 1 for n in library}
-
-
 def test_the_library_never_imports_the_experiments() -> None:
     """Neither by a statement nor by a dotted name in a string or a YAML file."""
     assert [pair for pair in arrows() if pair[1].startswith("experiments") and "/" not in pair[0]] == []
