@@ -103,7 +103,8 @@ def test_imports_point_downward_only(order: dict[str, int]) -> None:
 
 def test_the_library_never_imports_the_experiments() -> None:
     """Neither by a statement nor by a dotted name in a string or a YAML file."""
-    assert [pair for pair in arrows() if pair[1].startswith("experiments") and "/" not in pair[0]] == []
+    of_the_library = [pair for pair in arrows() if not pair[0].startswith("experiments")]
+    assert [pair for pair in of_the_library if pair[1].startswith("experiments")] == []
     files = [*(ROOT / "lkf_plugin").rglob("*.py"), *(ROOT / "configs").rglob("*.yaml")]
     named = [
         path.relative_to(ROOT).as_posix()

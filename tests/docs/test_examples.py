@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "lkf_plugin"
 MODULES = sorted(

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import TINY
 
 from lkf_plugin import cli
 from lkf_plugin.decode.registry import POLICIES
 from lkf_plugin.objective.objective import OBJECTIVES
+from tests.cli.conftest import TINY
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)

@@ -19,8 +19,8 @@ def test_the_example_trains(example, main, tmp_path: Path, capfd) -> None:
     assert clipped.files == FILES and clipped.lines <= LIMIT
     assert main(*clipped.arguments) == 0, capfd.readouterr().err
     saved = (tmp_path / "run" / "config.yaml").read_text()
-    assert "my_losses.clipped" in saved and (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
-    assert "unknown" not in capfd.readouterr().err
+    assert "name: my_losses.clipped" in saved and "max_weight: 2" in saved
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
     assert main(*clipped.arguments) == 0  # it is complete: nothing is trained anew
     assert "this run is complete" in capfd.readouterr().out
 
