@@ -157,8 +157,10 @@ class HubCorpus:
 
 
 def line_rows(path: Path, keep_ends: bool) -> Iterator[str]:
-    """Lines as rows; a blank one is empty. With ``keep_ends`` the others keep their line break,
-    as the rows of the hub's WikiText do."""
+    """Lines as rows; a blank one is empty.
+
+    With ``keep_ends`` the others keep their line break, as the rows of the hub's WikiText do.
+    """
     for line in text_lines(path):
         blank = not line.strip()
         yield "" if blank else line if keep_ends else line.rstrip("\n")
