@@ -4,8 +4,8 @@
     python scripts/baseline_tables.py --records docs/records --page docs/baselines.md
 
 A table stands between <!-- table: NAME --> and <!-- end -->; the rest of the page stays as it is.
-scripts/compare_agreetext.py and scripts/compare_sotu.py make the records: copy their cells.json to
-docs/records/agreetext/compare.json and docs/records/sotu/compare.json.
+scripts/compare_agreetext.py and scripts/compare_sotu.py make the records: copy their folders to
+docs/records/agreetext and docs/records/sotu.
 """
 
 from __future__ import annotations

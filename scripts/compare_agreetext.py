@@ -1,7 +1,7 @@
 """AR, MDLM, SEDD, DUO and LKF on AgreeText: likelihood, and valid texts against network calls.
 
 Trains every row that is not trained yet, evaluates and samples what is missing, and writes
-table.md, cells.json and compare.png to outputs/compare_agreetext. It may be stopped at any time;
+table.md, records and compare.png to outputs/compare_agreetext. It may be stopped at any time;
 the same command goes on.
 
     python scripts/compare_agreetext.py

@@ -1,7 +1,7 @@
 """AR, MDLM, SEDD, DUO and LKF on State of the Union addresses, judged offline.
 
 Trains every row that is not trained yet (lkf-M8 starts from lkf-M1), evaluates and samples what is
-missing, and writes table.md, cells.json and compare.png to outputs/compare_sotu. It may be stopped
+missing, and writes table.md, records and compare.png to outputs/compare_sotu. It may be stopped
 at any time; the same command goes on. `make judge` installs the judge.
 
     python scripts/compare_sotu.py

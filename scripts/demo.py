@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import math
 import os
-import platform
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,32 +25,20 @@ from tqdm import tqdm
 
 from experiments.demo.figure import draw_figure
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.decode.policies.best_of_m import best_of_m
-from lkf_plugin.decode.policies.best_of_n import best_of_n
-from lkf_plugin.decode.policies.commit import commit
-from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.evaluation import Evaluation
+from lkf_plugin.evaluate.policies import policy_settings
+from lkf_plugin.evaluate.quality import quality_for
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS_J = (1, 2, 4, 8, 32)
 COMPONENTS = (1, 8)
 CLAUSES = 4
-SELECT = {"selector": "nelbo", "score_draws": 4, "shared_noise": False, "min_prior": None}
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One figure of the table with what it depends on."""
-
-    row: str
-    J: int
-    valid: float
-    valid_se: float
-    configuration_entropy: float | None
-    configuration_entropy_expected: float | None
-    samples: int
-    calls: float
+Cells = Mapping[str, Mapping[int, Record]]  # row -> J -> record
 
 
 def main() -> None:
@@ -80,17 +65,15 @@ def run_demo(out: Path, steps: int | None, samples: int, seed: int) -> None:
     train(out, steps, seed)
     torch.set_num_threads(min(2, os.cpu_count() or 1))
     single, mixture = (load_run(out / f"M{M}") for M in COMPONENTS)
-    cells, shown = sample_all(single, mixture, samples, seed)
-    facts = describe(single, mixture, samples, seed)
+    cells, shown = sample_all(single, mixture, samples, seed, out / "records")
+    facts = describe(single, mixture, cells)
     table = render_table(cells, facts)
     text = render_samples(shown)
     (out / "table.md").write_text(table, encoding="utf-8")
     (out / "samples.txt").write_text(text, encoding="utf-8")
-    record = {**facts, "cells": [asdict(cell) for cell in cells]}
-    (out / "demo.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     curves = {
-        row: [(c.J, c.valid, c.valid_se) for c in cells if c.row == row]
-        for row in dict.fromkeys(c.row for c in cells)
+        row: [(J, valid(record).value, valid(record).se or 0.0) for J, record in own.items()]
+        for row, own in cells.items()
     }
     draw_figure(out / "demo.png", curves, shown, CLAUSES)
     print(f"\n{table}\n{render_samples(shown, color=sys.stdout.isatty())}")
@@ -176,62 +159,43 @@ def progress(folder: Path) -> tuple[int, int | None, float | None]:
 # --- sampling ----------------------------------------------------------------------------------
 
 
+def rows(single: LoadedRun, mixture: LoadedRun) -> dict[str, tuple[LoadedRun, dict[str, Any]]]:
+    """Name of a row -> its model and how it is decoded."""
+    return {
+        "M=1": (single, policy_settings("commit")),
+        "M=8, one frozen component": (mixture, policy_settings("commit")),
+        "M=1, best of 8": (single, policy_settings("best_of_n")),
+        "M=8, best of 8": (mixture, policy_settings("best_of_m")),
+    }
+
+
 def sample_all(
-    single: LoadedRun, mixture: LoadedRun, samples: int, seed: int
-) -> tuple[list[Cell], dict[str, Tensor]]:
-    """Every cell of the table, and a few samples at J = 2."""
-
-    def plain(r: DecodeRequest) -> Decoded:
-        return commit(r, {"component": "router"})
-
-    rows = [
-        ("M=1", single, plain),
-        ("M=8, one frozen component", mixture, plain),
-        (
-            "M=1, best of 8",
-            single,
-            lambda r: best_of_n(r, {**SELECT, "num_candidates": 8, "component": "router"}),
-        ),
-        ("M=8, best of 8", mixture, lambda r: best_of_m(r, SELECT)),
-    ]
-    cells: list[Cell] = []
+    single: LoadedRun, mixture: LoadedRun, samples: int, seed: int, folder: Path
+) -> tuple[dict[str, dict[int, Record]], dict[str, Tensor]]:
+    """The record of every cell by row and J, and a few samples at J = 2."""
+    cells: dict[str, dict[int, Record]] = {}
     shown: dict[str, Tensor] = {}
-    with tqdm(total=len(rows) * len(STEPS_J), desc="sampling", unit="cell") as bar:
-        for name, run, policy in rows:
+    every = rows(single, mixture)
+    with tqdm(total=len(every) * len(STEPS_J), desc="sampling", unit="cell") as bar:
+        for name, (run, settings) in every.items():
+            quality = quality_for(run.config, run.prepared.tokenizer, None, self_bleu_subset=0)
+            evaluation = Evaluation(run, quality, folder, samples, seed, batch_size=samples)
+            cells[name] = {}
             for J in STEPS_J:
-                decoded = policy(run.request(samples, J, seed))
-                cells.append(measure(name, J, decoded))
-                if J == 2:
-                    shown[name] = decoded.x_GL[:3]
+                cells[name][J] = evaluation.policy(settings, J)
                 bar.update()
+            shown[name] = run.sample(settings, 2, 3, seed).x_GL
     return cells, shown
 
 
-def measure(row: str, J: int, decoded: Decoded) -> Cell:
-    """Valid fraction with its standard error, and the entropy of what was said."""
-    valid = agreetext.valid(decoded.x_GL).double()
-    n, rate = valid.numel(), valid.mean().item()
-    entropy = agreetext.configuration_entropy(decoded.x_GL)
-    known = entropy.rows > 0
-    return Cell(
-        row,
-        J,
-        rate,
-        math.sqrt(rate * (1 - rate) / n),
-        entropy.plug_in if known else None,
-        entropy.expected if known else None,
-        n,
-        decoded.steps_calls,
-    )
-
-
-def describe(single: LoadedRun, mixture: LoadedRun, samples: int, seed: int) -> dict[str, Any]:
+def describe(single: LoadedRun, mixture: LoadedRun, cells: Cells) -> dict[str, Any]:
     """What every figure of the demo depends on."""
-    config = mixture.config
+    config, record = mixture.config, next(iter(cells["M=8, best of 8"].values()))
+    on = record.machine
     return {
-        "host": "builtin",
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPU cores",
-        "torch": torch.__version__,
+        "host": record.subject["host"],
+        "machine": f"{on['cpu']}, {on['cores']} CPU cores",
+        "torch": record.libraries["torch"],
         "corpus": f"AgreeText, {CLAUSES} clauses, {config.model.length} words",
         "tokenizer": "words (87 and the mask)",
         "wrap": config.data.wrap,
@@ -239,17 +203,22 @@ def describe(single: LoadedRun, mixture: LoadedRun, samples: int, seed: int) -> 
         "trunk": config.model.trunk,
         "batch": config.loader.global_batch_size,
         "ema": config.training.ema,
-        "precision": f"network {config.trainer.precision}, draws float64",
-        "selector": f"mixture NELBO, T={SELECT['score_draws']}",
-        "samples": samples,
-        "seed": seed,
+        "precision": record.precision,
+        "selector": f"mixture NELBO, T={record.setting('decode.score_draws')}",
+        "samples": record.samples,
+        "seed": record.setting("seed"),
     }
 
 
 # --- text --------------------------------------------------------------------------------------
 
 
-def render_table(cells: list[Cell], facts: dict[str, Any]) -> str:
+def valid(record: Record) -> Estimate:
+    """The fraction of valid texts."""
+    return record.metrics["valid"]
+
+
+def render_table(cells: Cells, facts: dict[str, Any]) -> str:
     """Markdown: valid fraction (entropy of the configuration) by row and J."""
     lines = [
         "| valid fraction (configuration entropy, nats) | calls | "
@@ -261,14 +230,15 @@ def render_table(cells: list[Cell], facts: dict[str, Any]) -> str:
         curve = [agreetext.few_step_validity(J, CLAUSES, M, adaptive=M > 1) for J in STEPS_J]
         lines.append(f"| {label} | J | " + " | ".join(f"{v:.3f}" for v in curve) + " |")
     calls = {"M=1, best of 8": "8(J+4)", "M=8, best of 8": "8(J+4)"}
-    for row in dict.fromkeys(cell.row for cell in cells):
+    for row, own in cells.items():
         shown = []
-        for cell in (c for c in cells if c.row == row):
-            h = cell.configuration_entropy
-            entropy = "-" if h is None else f"{h:.1f} of {cell.configuration_entropy_expected:.1f}"
-            shown.append(f"{cell.valid:.3f} ({entropy})")
+        for record in own.values():
+            h = record.value("configuration_entropy")
+            perfect = record.value("configuration_entropy_of_as_many_perfect")
+            entropy = "-" if h is None else f"{h:.1f} of {perfect:.1f}"
+            shown.append(f"{valid(record).value:.3f} ({entropy})")
         lines.append(f"| {row} | {calls.get(row, 'J')} | " + " | ".join(shown) + " |")
-    worst = max(cell.valid_se for cell in cells)
+    worst = max(valid(record).se or 0.0 for own in cells.values() for record in own.values())
     lines += [
         "",
         "Entropy: of (topic, numbers) among the valid samples, beside what as many perfect samples "

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from experiments.compare.entries import Entry, all_cells
 from experiments.compare.figure import draw_comparison
 from experiments.compare.fill import Comparison
 from experiments.compare.rows import BEST, OWN, Row
-from experiments.compare.store import CellStore, Entry, all_cells
-from experiments.compare.tables import by_steps, calls, header, line
+from experiments.compare.tables import by_steps, calls, header, line, sizes
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.corpora.plug_in import expected_plug_in_entropy
-from lkf_plugin.evaluate.cells import Samples
+from lkf_plugin.evaluate.quality import VALID, AgreeTextQuality
+from lkf_plugin.files import write_atomically
+from lkf_plugin.methods.method import is_exact, uses_steps
+from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
-from lkf_plugin.runs.settings import write_atomically
 
+PERFECT = "_of_as_many_perfect"
 STEPS_J = (1, 2, 4, 8, 16, 32)
 CLAUSES = 4
 # validation falls on the last step, so that the best checkpoint may be the finished one
@@ -43,81 +42,58 @@ ROWS: dict[str, Row] = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One figure of the table: a row, how it was sampled, and what came out."""
-
-    row: str
-    decode: str
-    J: int
-    valid: float
-    valid_se: float
-    configuration_entropy: float
-    samples: int
-    steps_calls: float
-    network_calls: float
-
-
 def compare(out: Path, names: list[str], samples: int, passes: int, seed: int) -> str:
     """Everything that is missing, row by row, then table and figure; returns the table."""
-    comparison = Comparison(out, ROWS, grid, _cell, samples, passes, seed)
-    store = CellStore(out / "cells.json")
-    for name in names:
-        comparison.fill(store, name)
-    entries = store.known(ROWS)
-    table = render(entries, samples)
+    comparison = Comparison(out, ROWS, grid, quality, False, samples, passes, seed)
+    entries = comparison.entries({name: comparison.fill(name)[1] for name in names})
+    table = render(entries)
     write_atomically(out / "table.md", table)
-    draw_comparison(out / "compare.png", all_cells(entries), CLAUSES)
+    draw_comparison(out / "compare.png", entries, CLAUSES)
     return table
+
+
+def quality(run: LoadedRun) -> AgreeTextQuality:
+    """The grammar."""
+    return AgreeTextQuality(run.prepared.tokenizer, int(run.config.model.length), 0)
 
 
 def grid(row: str, decode: str) -> tuple[int, ...]:
     """AR has one cost, a call a token; eight chains are worth it at few steps only."""
-    if row == "ar":
+    if not uses_steps(row):
         return (CLAUSES * agreetext.CLAUSE_LENGTH,)
     return STEPS_J[:4] if decode == BEST else STEPS_J
 
 
-def _cell(run: LoadedRun, row: str, decode: str, J: int, drawn: Samples) -> dict[str, Any]:
-    return asdict(measure(row, decode, J, drawn))
-
-
-def measure(row: str, decode: str, J: int, drawn: Samples) -> Cell:
-    """Valid share with its standard error, and how diverse the valid texts are."""
-    good = agreetext.valid(drawn.ids_SL).double()
-    rate, n = good.mean().item(), good.numel()
-    entropy = agreetext.configuration_entropy(drawn.ids_SL).plug_in if rate > 0 else 0.0
-    error = math.sqrt(rate * (1 - rate) / n)
-    return Cell(row, decode, J, rate, error, entropy, n, drawn.steps_calls, drawn.network_calls)
-
-
-def render(entries: Mapping[str, Entry], samples: int) -> str:
+def render(entries: Mapping[str, Entry]) -> str:
     """Markdown tables: likelihoods, valid share (calls) by J, and entropies."""
     best = agreetext.nelbo_optimum(CLAUSES)
     lines = [f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats a token.", ""]
     lines += header(["row", "weights", "steps", "NELBO, nats a token", "minus H / L"])
     for row, entry in entries.items():
-        bound = "exact" if row == "ar" else "NELBO"
-        nats = f"{bound} {entry['nll']:.4f} ± {entry['nll_se']:.4f}"
-        sizes = [f"{entry['weights']:,}", str(entry["step"])]
-        lines.append(line([row, *sizes, nats, f"{entry['nll'] - best:+.4f}"]))
+        bound = "exact" if is_exact(row) else "NELBO"
+        nelbo = entry.nelbo.metrics["nelbo"]
+        nats = f"{bound} {nelbo.value:.4f} ± {nelbo.se:.4f}"
+        lines.append(line([row, *sizes(entry), nats, f"{nelbo.value - best:+.4f}"]))
     columns = [f"J={J}" for J in STEPS_J]
     lines += ["", *header(["valid share (method's calls / network calls a sample)", *columns])]
     for M in (1, 4, 8):
         exact = [agreetext.few_step_validity(J, CLAUSES, M, M > 1) for J in STEPS_J]
         lines.append(line([f"closed form, M={M}", *(f"{value:.3f}" for value in exact)]))
-    lines += by_steps(entries, ROWS, STEPS_J, lambda cell: f"{cell['valid']:.3f} {calls(cell)}")
+    lines += by_steps(entries, ROWS, STEPS_J, _valid)
     lines += ["", *header(["configuration entropy, nats (perfect texts)", *columns])]
     lines += by_steps(entries, ROWS, STEPS_J, _entropy)
-    errors = [cell["valid_se"] for entry in entries.values() for cell in entry["cells"]]
-    lines += ["", f"{samples} samples a cell; standard errors are at most {max(errors):.3f}."]
+    cells = all_cells(entries)
+    worst = max(cell.metrics[VALID].se or 0.0 for cell in cells)
+    counts = " or ".join(str(n) for n in sorted({cell.samples or 0 for cell in cells}))
+    lines += ["", f"{counts} samples a cell; standard errors are at most {worst:.3f}."]
     return "\n".join(lines) + "\n"
 
 
-def _entropy(cell: Mapping[str, Any]) -> str:
+def _valid(cell: Record) -> str:
+    return f"{cell.value(VALID):.3f} {calls(cell)}"
+
+
+def _entropy(cell: Record) -> str:
     """Entropy of (topic, numbers) among the valid texts, beside that of as many perfect ones."""
-    count = round(cell["valid"] * cell["samples"])
-    if not count:
-        return ""
-    perfect = expected_plug_in_entropy(count, agreetext.configurations(CLAUSES))
-    return f"{cell['configuration_entropy']:.2f} ({perfect:.2f})"
+    entropy, perfect = (cell.value(f"configuration_entropy{end}") for end in ("", PERFECT))
+    return "" if entropy is None else f"{entropy:.2f} ({perfect:.2f})"

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.compare.entries import DECODE, ROW, Entry, steps_of
 from experiments.compare.rows import BEST, row_label
 from lkf_plugin.corpora import agreetext
+from lkf_plugin.evaluate.quality import VALID
+from lkf_plugin.methods.method import uses_steps
+from lkf_plugin.records.record import Record
 
 COLORS = {
     "ar": "#555555",
@@ -20,13 +24,12 @@ COLORS = {
 }
 
 
-def draw_comparison(path: Path, cells: Sequence[Mapping[str, Any]], clauses: int) -> None:
+def draw_comparison(path: Path, entries: Mapping[str, Entry], clauses: int) -> None:
     """Writes the PNG: left the own samplers by steps J, right all rows by network calls.
 
     Args:
         path: where to.
-        cells: ``row``, ``decode`` (own or best), ``J``, ``valid``, ``valid_se`` and
-            ``steps_calls`` of each figure of the table.
+        entries: what has been measured, by row.
         clauses: C of the corpus, for the closed-form curves.
     """
     import matplotlib
@@ -42,10 +45,9 @@ def draw_comparison(path: Path, cells: Sequence[Mapping[str, Any]], clauses: int
         left.plot(grid, exact, style, color="#9a9a9a", linewidth=1.2, label=label)
     for row, color in COLORS.items():
         for decode, axes_list in (("own", (left, right)), ("best", (right,))):
-            points = [c for c in cells if c["row"] == row and c["decode"] == decode]
+            points = entries.get(row, Entry()).under(decode)
             for axes in axes_list if points else ():
-                figures = [(p["valid"], p["valid_se"]) for p in points]
-                draw_row(axes, points, figures, color, by_steps=axes is left)
+                draw_row(axes, points, VALID, color, by_steps=axes is left)
     left.set_xlabel("sampling steps J, own samplers (DUO: one network call more)")
     right.set_xlabel("calls a delivered text, by the method's own count")
     left.set_ylabel("fraction of valid texts")
@@ -62,8 +64,8 @@ def draw_comparison(path: Path, cells: Sequence[Mapping[str, Any]], clauses: int
 
 def draw_row(
     axes: Any,
-    cells: Sequence[Mapping[str, Any]],
-    figures: Sequence[tuple[float, float | None]],
+    cells: Sequence[Record],
+    metric: str,
     color: str,
     by_steps: bool,
 ) -> None:
@@ -71,21 +73,22 @@ def draw_row(
 
     Args:
         axes: matplotlib's.
-        cells: ``row``, ``decode``, ``J`` and ``steps_calls`` of each point.
-        figures: value and standard error of each.
+        cells: its points.
+        metric: what is shown.
         color: the row's.
         by_steps: over J, else over the method's calls.
     """
-    row, decode = cells[0]["row"], cells[0]["decode"]
+    row, decode = str(cells[0].labels[ROW]), str(cells[0].labels[DECODE])
+    figures = [cell.metrics[metric] for cell in cells]
     best = decode == BEST
     axes.errorbar(
-        [cell["J"] if by_steps else cell["steps_calls"] for cell in cells],
-        [value for value, _ in figures],
-        yerr=[error or 0.0 for _, error in figures],
+        [steps_of(cell) if by_steps else cell.value("calls") for cell in cells],
+        [figure.value for figure in figures],
+        yerr=[figure.se or 0.0 for figure in figures],
         label=row_label(row, decode),
         color=color,
         linestyle="--" if best else "-",
-        marker="D" if row == "ar" else ("s" if best else "o"),
+        marker="D" if not uses_steps(row) else ("s" if best else "o"),
         markersize=5,
         capsize=2,
     )

@@ -1,44 +1,46 @@
-"""The comparisons' tables as docs/baselines.md shows them, from kept copies of cells.json."""
+"""The comparisons' tables as docs/baselines.md shows them, from kept copies of their records."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from experiments.compare import agreetext, sotu
-from experiments.compare.store import CellStore, all_cells
-from experiments.compare.text_table import render
+from experiments.compare.entries import Entry, collect
+from experiments.compare.text_table import END_NAMES, render
 from lkf_plugin.errors import UserError
-
-KEPT = "compare.json"
+from lkf_plugin.records.comparable import check_comparable
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import read_records
 
 
 def tables(records: Path) -> dict[str, str]:
     """Name of a corpus -> its tables.
 
     Args:
-        records: folder with ``agreetext/compare.json`` and ``sotu/compare.json``.
+        records: folder with ``agreetext`` and ``sotu``, copies of the comparisons' records.
 
     Raises:
-        UserError: one of them is not there.
+        UserError: one of them is not there, or holds what must not stand side by side.
     """
     return {"agreetext": _agreetext(records), "sotu": _sotu(records)}
 
 
-def _store(records: Path, corpus: str) -> CellStore:
-    path = records / corpus / KEPT
-    if not path.is_file():
-        raise UserError(f"{path} is no file: copy cells.json of the comparison there.")
-    return CellStore(path)
+def _records(records: Path, corpus: str) -> list[Record]:
+    found = read_records(records / corpus)
+    if not found:
+        raise UserError(
+            f"{records / corpus} holds no record: copy the comparison's folder of records there."
+        )
+    check_comparable(found, f"comparison on {corpus}")
+    return found
 
 
 def _agreetext(records: Path) -> str:
-    entries = _store(records, "agreetext").known(agreetext.ROWS)
-    return agreetext.render(entries, all_cells(entries)[0]["samples"])
+    return agreetext.render(collect(_records(records, "agreetext"), agreetext.ROWS))
 
 
 def _sotu(records: Path) -> str:
-    store = _store(records, "sotu")
-    ends = store.entries[sotu.ENDS]
-    judged_by = ends["key"].split(" judge=")[1]
-    metric = f"gen_ppl[{judged_by.split()[0]}]"
-    return render(store.known(sotu.ROWS), sotu.ROWS, ends, metric, judged_by)
+    found = _records(records, "sotu")
+    ends = {one.row: one for one in found if one.row in END_NAMES}
+    entries: dict[str, Entry] = collect(found, sotu.ROWS)
+    return render(entries, sotu.ROWS, ends, f"gen_ppl[{ends['real'].setting('judge.label')}]")

@@ -8,29 +8,26 @@ without it (see ``evaluate/attribution.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from experiments.compare.fill import Comparison
-from experiments.compare.rows import BEST, Row, components
-from experiments.compare.store import CellStore, all_cells
+from experiments.compare.rows import Row
 from experiments.compare.text_figure import draw_text_comparison
-from experiments.compare.text_table import render
+from experiments.compare.text_table import END_NAMES, render
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.attribution import attribution, one_fewer
-from lkf_plugin.evaluate.cells import Samples
 from lkf_plugin.evaluate.ends import both_ends
+from lkf_plugin.evaluate.identity import beside_of
 from lkf_plugin.evaluate.quality import TextQuality
+from lkf_plugin.evaluate.run_records import ENDS, Cell, RunRecords
+from lkf_plugin.files import write_atomically
 from lkf_plugin.judge.judge import Judge
-from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.methods.method import uses_steps
+from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
-from lkf_plugin.runs.settings import write_atomically
 
 GRID = (1, 2, 4, 8, 16, 32)
 LENGTH = 64  # tokens a text in both experiments: AR's steps
 BATCH_SIZE = 32
-ENDS = "ends"
 PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
     "ar": Row(("experiment=sotu_ar",)),
@@ -85,54 +82,40 @@ def compare(
         if min(numbers) < 1:
             raise UserError(f"--{flag} {min(numbers)} must be at least 1.")
     rows = ROWS if rows is None else rows
-    judged_by = f"{judge.label} {str(judge.dtype).removeprefix('torch.')}"
 
     def quality(run: LoadedRun) -> TextQuality:
         return TextQuality(run.prepared.tokenizer, judge, length, self_bleu_subset=0)
 
-    def measured(run: LoadedRun, row: str, decode: str, J: int, drawn: Samples) -> dict[str, Any]:
-        return measure(quality(run), row, decode, J, drawn)
-
     def of_row(row: str, decode: str) -> Sequence[int]:
-        return (length,) if row == "ar" else sorted(set(grid))
+        return (length,) if not uses_steps(row) else sorted(set(grid))
 
     comparison = Comparison(
-        out, rows, of_row, measured, samples, passes, seed, BATCH_SIZE, steps, judged_by
+        out, rows, of_row, quality, True, samples, passes, seed, BATCH_SIZE, steps
     )
-    store = CellStore(out / "cells.json")
+    filled = {}
     for name in names:
-        run = comparison.fill(store, name)
-        ends = store.entry(ENDS, comparison.key(run.prepared.digest))
-        if "real" not in ends:
-            for end, found in both_ends(run, quality(run), samples, seed).items():
-                ends[end] = _plain(found)
-            store.save()
-    entries, ends = store.known(rows), store.entries[ENDS]
-    table = render(entries, rows, ends, judge.metric, judged_by)
+        run, filled[name] = comparison.fill(name)
+        ends = ends_of(comparison, run, quality(run))
+    entries = comparison.entries(filled)
+    table = render(entries, rows, ends, judge.metric)
     write_atomically(out / "table.md", table)
-    draw_text_comparison(out / "compare.png", all_cells(entries), ends, judge.metric)
+    draw_text_comparison(out / "compare.png", entries, ends, judge.metric)
     return table
 
 
-def measure(quality: TextQuality, row: str, decode: str, J: int, drawn: Samples) -> dict[str, Any]:
-    """A cell: perplexity and diversity; under ``best`` what a component's absence changes.
-
-    Solo figures of the components are left out: they would cost the judge M times as many texts.
-    """
-    found = quality.measure(drawn.ids_SL)
-    M = components(row)
-    if decode == BEST and M is not None:
-        found |= one_fewer(drawn, quality) if M == 1 else attribution(drawn, quality, judged=0)
-    return {
-        "row": row,
-        "decode": decode,
-        "J": J,
-        "samples": len(drawn.ids_SL),
-        "steps_calls": drawn.steps_calls,
-        "network_calls": drawn.network_calls,
-        "metrics": _plain(found),
+def ends_of(comparison: Comparison, run: LoadedRun, quality: TextQuality) -> dict[str, Record]:
+    """Records of held-out text and of the same with its words shuffled, measured once a corpus."""
+    records = RunRecords(run, comparison.folder, comparison.seed, of_data=True)
+    settings = {
+        "length": int(run.config.model.length),
+        "samples": comparison.samples,
+        "seed": comparison.seed,
+        "judge": quality.judged_by,
+        "eval": beside_of(run.config, quality.self_bleu_subset),
     }
-
-
-def _plain(found: dict[str, Estimate]) -> dict[str, Any]:
-    return {name: asdict(estimate) for name, estimate in sorted(found.items())}
+    cells = {end: Cell(ENDS, end, {**settings, "end": end}) for end in END_NAMES}
+    known = {end: record for end, cell in cells.items() if (record := records.find(cell))}
+    if len(known) == len(cells):
+        return known
+    found = both_ends(run, quality, comparison.samples, comparison.seed)
+    return {end: records.write(cell, found[end]) for end, cell in cells.items()}

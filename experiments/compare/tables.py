@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
+from experiments.compare.entries import Entry, steps_of
 from experiments.compare.rows import Row, row_label
-from experiments.compare.store import Entry
+from lkf_plugin.records.record import Record
 
 
 def header(columns: Sequence[str]) -> list[str]:
@@ -23,16 +23,22 @@ def by_steps(
     entries: Mapping[str, Entry],
     rows: Mapping[str, Row],
     steps: Sequence[int],
-    text: Callable[[dict[str, Any]], str],
+    text: Callable[[Record], str],
 ) -> Iterator[str]:
     """A line for each row and decoding, ``text`` of its cell under each J."""
     for name, entry in entries.items():
         for decode in rows[name].decodings:
-            found = {cell["J"]: cell for cell in entry["cells"] if cell["decode"] == decode}
+            found = {steps_of(cell): cell for cell in entry.under(decode)}
             texts = [text(found[J]) if J in found else "" for J in steps]
             yield line([row_label(name, decode), *texts])
 
 
-def calls(cell: Mapping[str, Any]) -> str:
+def calls(cell: Record) -> str:
     """The method's own count and what was run, a sample."""
-    return f"({cell['steps_calls']:g} / {cell['network_calls']:.1f})"
+    return f"({cell.value('calls'):g} / {cell.value('network_calls'):.1f})"
+
+
+def sizes(entry: Entry) -> list[str]:
+    """Weights of the network, and the step that it was trained to."""
+    record = entry.nelbo
+    return [f"{record.value('weights'):,.0f}", str(record.labels["trained_steps"])]

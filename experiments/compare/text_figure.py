@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from experiments.compare.entries import Entry, all_cells, steps_of
 from experiments.compare.figure import COLORS, draw_row
+from lkf_plugin.records.record import Record
 
 ENDS = (("real", "held-out text", ":"), ("shuffled", "its words shuffled", "-."))
 
 
 def draw_text_comparison(
-    path: Path, cells: Sequence[Mapping[str, Any]], ends: Mapping[str, Any], metric: str
+    path: Path, entries: Mapping[str, Entry], ends: Mapping[str, Record], metric: str
 ) -> None:
     """Writes the PNG: left the own samplers by steps J, right all rows by calls.
 
     Args:
         path: where to.
-        cells: ``row``, ``decode``, ``J``, ``steps_calls`` and ``metrics`` of each cell.
-        ends: metrics of ``real`` and ``shuffled`` text, drawn as lines.
+        entries: what has been measured, by row.
+        ends: records of ``real`` and ``shuffled`` text, drawn as lines.
         metric: the judge's figure.
     """
     import matplotlib
@@ -30,19 +31,18 @@ def draw_text_comparison(
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.8), sharey=True)
     for row, color in COLORS.items():
         for decode, axes_list in (("own", (left, right)), ("best", (right,))):
-            points = [c for c in cells if c["row"] == row and c["decode"] == decode]
-            points.sort(key=lambda cell: cell["J"])
-            figures = [(p["metrics"][metric]["value"], p["metrics"][metric]["se"]) for p in points]
+            points = entries.get(row, Entry()).under(decode)
             for axes in axes_list if points else ():
-                draw_row(axes, points, figures, color, by_steps=axes is left)
+                draw_row(axes, points, metric, color, by_steps=axes is left)
     left.set_xlabel("sampling steps J, own samplers (DUO: one network call more)")
     right.set_xlabel("calls a delivered text, by the method's own count")
     left.set_ylabel(f"{metric}, log scale")
-    for axes, key in ((left, "J"), (right, "steps_calls")):
+    cells = all_cells(entries)
+    spent = [cell.value("calls") or 0.0 for cell in cells]
+    for axes, most in ((left, max(map(steps_of, cells))), (right, max(spent))):
         for end, name, style in ENDS:
-            level = ends[end][metric]["value"]
+            level = ends[end].metrics[metric].value
             axes.axhline(level, linestyle=style, color="#9a9a9a", linewidth=1.2, label=name)
-        most = max(cell[key] for cell in cells)
         ticks = [2**power for power in range(12) if 2**power <= 1.5 * most]
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

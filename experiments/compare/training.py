@@ -16,8 +16,9 @@ from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.config.folder import config_folder
 from lkf_plugin.errors import UserError
-from lkf_plugin.modes.ppl_eval import file_digest
-from lkf_plugin.runs.settings import load_settings, write_atomically
+from lkf_plugin.files import write_atomically
+from lkf_plugin.records.provenance import path_digest
+from lkf_plugin.runs.settings import load_settings
 from lkf_plugin.train.checkpoint import BEST, LAST
 
 ROOT = config_folder().parent  # of the checkout, where main.py is
@@ -101,7 +102,7 @@ def _check_start(folder: Path, best: Path) -> None:
 
     A run that was brought in from elsewhere has no note and is taken as it is.
     """
-    note, digest = folder / STARTED_FROM, file_digest(best)
+    note, digest = folder / STARTED_FROM, path_digest(best)
     if load_settings(folder) is None:
         write_atomically(note, digest + "\n")
     elif note.is_file() and note.read_text(encoding="utf-8").strip() != digest:

@@ -60,18 +60,12 @@ ALL = ("main", "decode", "bestofn", "commitm", "deferred", "policynfe", "probede
 PAPER_GRID = (1, 2, 4, 8, 16, 32)
 
 
-def _paper(name: str, data: str) -> Corpus:
+def _paper(name: str) -> Corpus:
+    """The paper's recipe is ``configs/experiment/NAME_lkf.yaml``, and nowhere else."""
     return Corpus(
         name=name,
         components=(1, 4, 8),
-        train=(
-            f"data={data}",
-            "model=lkf",
-            "loss=mixture",
-            "model.length=128",
-            "loader.global_batch_size=512",
-            "trainer.max_steps=200_000",
-        ),
+        train=(f"experiment={name}_lkf",),
         mixture=(),
         tables=ALL,
         grid=PAPER_GRID,
@@ -85,7 +79,7 @@ def _paper(name: str, data: str) -> Corpus:
 
 
 SCALES: dict[str, tuple[Corpus, ...]] = {
-    "paper": (_paper("lm1b", "lm1b"), _paper("wikitext103", "wikitext103")),
+    "paper": (_paper("lm1b"), _paper("wikitext103")),
     "small": (
         Corpus(
             name="sotu",

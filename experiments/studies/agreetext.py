@@ -17,8 +17,8 @@ from experiments.studies.training import clean_scores
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.corruption import LogLinearNoise
-from lkf_plugin.information.step import Estimate
 from lkf_plugin.objective.likelihood import marginal_nll, mixture_objective
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
 BATCHES, ROWS = 120, 25

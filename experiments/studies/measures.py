@@ -27,9 +27,10 @@ from lkf_plugin.information.sample_tc import (
     draw_step,
     plug_in_total_correlation,
 )
-from lkf_plugin.information.step import Estimate, step_information
+from lkf_plugin.information.step import step_information
 from lkf_plugin.kernel import log_mixture
 from lkf_plugin.objective.two_time import two_time_scores
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
 HELD_OUT = "held out"  # apart from every training step's draws
@@ -62,9 +63,7 @@ def paired_excess(
         loss_B = torch.cat(
             [
                 _transition_loss(backbone, recipe, *rows)
-                for rows in zip(
-                    *(x.split(SLICE) for x in (xt_BL, xs_BL, t_B, s_B)), strict=True
-                )
+                for rows in zip(*(x.split(SLICE) for x in (xt_BL, xs_BL, t_B, s_B)), strict=True)
             ]
         )
         reference_B = corpus.log_reference(xs_BL, xt_BL, t_B.double(), s_B.double(), components)
@@ -128,9 +127,7 @@ def measure_support(
     """In-support rate, recall and entropy of the value against J, one frozen component a sample."""
     rates, recalls, entropies = [], [], []
     for J in STEPS_J:
-        x_GL, _ = frozen_samples(
-            backbone, corpus.length, SAMPLES, J, seed=1, form=recipe.form
-        )
+        x_GL, _ = frozen_samples(backbone, corpus.length, SAMPLES, J, seed=1, form=recipe.form)
         rates.append(rate_of(corpus.in_support(x_GL)))
         recalls.append(corpus.recall(x_GL))
         entropies.append(corpus.value_entropy(x_GL))
@@ -231,9 +228,7 @@ def measure_selection(
     asked = torch.Generator().manual_seed(int(Stream.SELECT))
     chosen_G = torch.multinomial(torch.softmax(-scores_GC, -1), 1, generator=asked).squeeze(-1)
     # the same chains again: a chain is a function of its sample, component and seed
-    x_GL, _ = frozen_samples(
-        backbone, corpus.length, samples, 1, seed=5, component_G=chosen_G
-    )
+    x_GL, _ = frozen_samples(backbone, corpus.length, samples, 1, seed=5, component_G=chosen_G)
     routed_GL, _ = frozen_samples(backbone, corpus.length, samples, 1, seed=5)
     found: dict[str, Any] = {"samples": samples}
     for name, rows_GL in (("argmin", decoded.x_GL), ("softmax", x_GL), ("router", routed_GL)):

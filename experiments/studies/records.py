@@ -25,7 +25,7 @@ import torch
 
 from experiments.studies.recipe import Recipe
 from lkf_plugin.errors import UserError
-from lkf_plugin.information.step import Estimate
+from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.provenance import code_version, machine
 
 SCHEMA = 1

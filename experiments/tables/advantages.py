@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiments.tables.lookup import Lookup
 from lkf_plugin.evaluate.attribution import ONE_FEWER, WITHOUT_FAVOURITE, advantage, changes_sign
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.records.record import Record
 
 
 def best_of_n(n: int) -> str:
@@ -13,13 +13,13 @@ def best_of_n(n: int) -> str:
     return f"best_of_n.n{n}.nelbo"
 
 
-def control(lookup: Lookup, M: int, J: int) -> ResultRecord | None:
+def control(lookup: Lookup, M: int, J: int) -> Record | None:
     """The M = 1 model with as many noise streams as the mixture has components."""
     return lookup.find(1, best_of_n(M), J)
 
 
 def advantages(
-    lookup: Lookup, mixture: ResultRecord | None, single: ResultRecord | None
+    lookup: Lookup, mixture: Record | None, single: Record | None
 ) -> tuple[float | None, float | None]:
     """(advantage, advantage without the favourite component) over the M = 1 control."""
     whole = gain_over(lookup, lookup.figure(mixture), lookup.figure(single))
@@ -38,7 +38,7 @@ def gain_over(lookup: Lookup, ours: Estimate | None, theirs: Estimate | None) ->
     return advantage(ours.value, theirs.value, lookup.higher_is_better)
 
 
-def is_flagged(lookup: Lookup, record: ResultRecord | None) -> bool:
+def is_flagged(lookup: Lookup, record: Record | None) -> bool:
     """Whether a best-of-M figure's advantage over its M = 1 control is one component's."""
     if record is None or record.policy != "best_of_m" or record.steps is None:
         return False

@@ -11,10 +11,11 @@ from experiments.tables.figures import draw_all
 from experiments.tables.layouts import LAYOUTS
 from experiments.tables.lookup import Lookup
 from experiments.tables.render import beside, caption, latex, long_csv, markdown
-from experiments.tables.table import check_comparable
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import foreseen
-from lkf_plugin.records.record import ResultRecord, read_records
+from lkf_plugin.records.comparable import check_comparable
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import read_records
 from lkf_plugin.report.side_by_side import has_runs, write_side_by_side
 
 
@@ -39,7 +40,7 @@ def write_report(
     if not records:
         raise UserError(f"there is no record under {folder}: make some with scripts/evaluate.py.")
     written: list[Path] = []
-    by_corpus: dict[str, list[ResultRecord]] = {}
+    by_corpus: dict[str, list[Record]] = {}
     for record in records:
         by_corpus.setdefault(record.corpus, []).append(record)
     for corpus, own in sorted(by_corpus.items()):
@@ -48,7 +49,7 @@ def write_report(
 
 
 def _write_corpus(
-    records: list[ResultRecord], out: Path, names: Sequence[str] | None, figures: bool
+    records: list[Record], out: Path, names: Sequence[str] | None, figures: bool
 ) -> list[Path]:
     check_comparable(records, f"tables of {records[0].corpus}")
     lookup = Lookup(records)

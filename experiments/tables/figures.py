@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tables.advantages import best_of_n
-from experiments.tables.lookup import Lookup, row_of
-from lkf_plugin.records.record import ResultRecord
+from experiments.tables.lookup import Lookup
+from lkf_plugin.records.record import Record
 
 BLUE, ORANGE, GREEN, GREY, RED = "#3465a4", "#d9730d", "#4b8b3b", "#8a8a8a", "#c0392b"
 CURVES: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
@@ -81,7 +81,7 @@ def _steps(lookup: Lookup, path: Path) -> Path | None:
     for name in ("real", "shuffled"):
         for record in lookup.records:
             end = lookup.figure(record)
-            if row_of(record) == name and end is not None:
+            if record.row == name and end is not None:
                 axes.axhline(end.value, color=GREY, linewidth=1, linestyle=":")
                 axes.annotate(
                     f"{name} text", (1.4, end.value), xytext=(0, 3), textcoords="offset points",
@@ -105,7 +105,7 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
         return None
     last = max(lookup.steps())
     shown = [r for r in lookup.records if r.steps == last and lookup.figure(r) is not None]
-    shown = [r for r in shown if not row_of(r).startswith(("probe", "deferred", "solo"))]
+    shown = [r for r in shown if not r.row.startswith(("probe", "deferred", "solo"))]
     if not shown:
         return None
     figure, axes = plt.subplots(figsize=(9.6, 4.8))
@@ -118,7 +118,7 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
             pooled.value, found.value, found.se or 0.0, pooled.se or 0.0,
             color=colors.get(record.num_components, GREY), marker="o", markersize=5,
             elinewidth=0.6, linestyle="", label=f"{i + 1}  M={record.num_components} "
-            f"{row_of(record)}",
+            f"{record.row}",
         )  # fmt: skip
         lift = (5, -11, 16, -22)[i % 4]
         axes.annotate(
@@ -136,7 +136,7 @@ def _probe(lookup: Lookup, path: Path) -> Path | None:
     """Agreement and rank correlation of the early evidence with the full selector."""
     import matplotlib.pyplot as plt
 
-    found: dict[int, list[ResultRecord]] = {}
+    found: dict[int, list[Record]] = {}
     for record in lookup.records:
         if record.policy == "probe":
             found.setdefault(record.num_components, []).append(record)
@@ -144,8 +144,8 @@ def _probe(lookup: Lookup, path: Path) -> Path | None:
         return None
     figure, axes = plt.subplots(figsize=(5.6, 4.0))
     for M, color in zip(sorted(found), (BLUE, ORANGE, GREEN, RED), strict=False):
-        records = sorted(found[M], key=lambda r: int(r.settings["decode.probe_step"] or 0))
-        j = [int(r.settings["decode.probe_step"] or 0) for r in records]
+        records = sorted(found[M], key=lambda r: int(r.setting("decode.probe_step")))
+        j = [int(r.setting("decode.probe_step")) for r in records]
         for name, style in (("probe_agreement", "o-"), ("probe_rank_correlation", "s--")):
             pairs = [
                 (step, r.metrics[name].value)
@@ -157,7 +157,7 @@ def _probe(lookup: Lookup, path: Path) -> Path | None:
                 axes.plot(*zip(*pairs, strict=True), style, color=color, label=label, markersize=5)
     axes.set_xscale("log", base=2)
     every = [record for records in found.values() for record in records]
-    ticks = sorted({int(record.settings["decode.probe_step"] or 0) for record in every})
+    ticks = sorted({int(record.setting("decode.probe_step")) for record in every})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xlabel("steps before the evidence is read")
     axes.grid(alpha=0.25)

@@ -33,7 +33,7 @@ from experiments.tables.places import (
 from experiments.tables.table import Entry, Table
 from lkf_plugin.evaluate.run_records import OWN
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.records.record import Record
 
 MIXTURES = (4, 8)
 CALIBRATED = "calibrated.nelbo.theta0.1"
@@ -115,9 +115,7 @@ def bestofn(lookup: Lookup) -> Table:
     return table
 
 
-def _gain(
-    value: float | None, record: ResultRecord | None, number: float | None, flagged: bool
-) -> Entry:
+def _gain(value: float | None, record: Record | None, number: float | None, flagged: bool) -> Entry:
     figure = None if value is None else Estimate(value, None, 1)
     return Entry(figure, None, number, None, None if value is None else record, flagged)
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from experiments.tables.table import Entry
 from lkf_plugin.errors import UserError
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.records.identity import leaves
+from lkf_plugin.records.record import Record
 
 VALID = "valid"
 
@@ -20,20 +21,17 @@ class Lookup:
         records: of one corpus.
 
     Raises:
-        UserError: two records claim the same place.
+        UserError: two records of different identity claim the same place. Where only what stands
+            beside the figures differs, the record that holds more is taken.
     """
 
-    def __init__(self, records: Sequence[ResultRecord]) -> None:
+    def __init__(self, records: Sequence[Record]) -> None:
         self.records = list(records)
-        self.by_place: dict[tuple[str, int, str, int | None], ResultRecord] = {}
+        self.by_place: dict[tuple[str, int, str, int | None], Record] = {}
         for record in records:
-            place = (model_of(record), record.num_components, row_of(record), record.steps)
-            if place in self.by_place:
-                raise UserError(
-                    f"{self.by_place[place].cell} and {record.cell} claim the same place of a "
-                    "table: keep one of them in the folder."
-                )
-            self.by_place[place] = record
+            place = (record.method, record.num_components, record.row, record.steps)
+            self.by_place[place] = _fuller(self.by_place.get(place), record)
+        self.records = [r for r in self.records if any(r is one for one in self.by_place.values())]
         self.metric = headline(self.records)
 
     @property
@@ -41,23 +39,23 @@ class Lookup:
         """Direction of the metric."""
         return self.metric == VALID
 
-    def find(self, M: int, row: str, J: int | None, model: str = "lkf") -> ResultRecord | None:
+    def find(self, M: int, row: str, J: int | None, model: str = "lkf") -> Record | None:
         """The record of a place, if there is one."""
         return self.by_place.get((model, M, row, J))
 
-    def figure(self, record: ResultRecord | None, name: str | None = None) -> Estimate | None:
+    def figure(self, record: Record | None, name: str | None = None) -> Estimate | None:
         """A metric of a record; by default the headline metric."""
         name = name or self.metric
         return None if record is None or name is None else record.metrics.get(name)
 
-    def value(self, record: ResultRecord | None, name: str) -> float | None:
+    def value(self, record: Record | None, name: str) -> float | None:
         """A metric's value."""
         found = self.figure(record, name)
         return None if found is None else found.value
 
     def entry(
         self,
-        record: ResultRecord | None,
+        record: Record | None,
         paper: float | None = None,
         paper_entropy: float | None = None,
         flagged: bool = False,
@@ -76,17 +74,29 @@ class Lookup:
         return sorted({r.steps for r in self.records if r.steps is not None and r.policy})
 
 
-def row_of(record: ResultRecord) -> str:
-    """The row that a record belongs to: how it was decoded."""
-    return str(record.settings.get("row") or record.policy or record.cell)
+def _fuller(known: Record | None, record: Record) -> Record:
+    """Of two records of one place, the one that holds more; they must hold the same samples.
+
+    Raises:
+        UserError: they differ in what a figure depends on; names it.
+    """
+    if known is None:
+        return record
+    ours, theirs = (
+        dict(leaves({"kind": r.kind, "subject": r.subject, "settings": r.settings}))
+        for r in (known, record)
+    )
+    for key in sorted(ours.keys() | theirs.keys()):
+        if not key.startswith("settings.eval.") and ours.get(key) != theirs.get(key):
+            raise UserError(
+                f"{known.file_name} and {record.file_name} claim the same place of a table, one "
+                f"with {key}={ours.get(key)}, one with {theirs.get(key)}: keep one of them in the "
+                "folder."
+            )
+    return record if len(record.metrics) > len(known.metrics) else known
 
 
-def model_of(record: ResultRecord) -> str:
-    """``lkf``, or the other method's name."""
-    return str(record.settings.get("baseline") or "lkf")
-
-
-def headline(records: Sequence[ResultRecord]) -> str | None:
+def headline(records: Sequence[Record]) -> str | None:
     """The one figure of a corpus: a judge's perplexity, or the valid fraction; None without.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.tables import paper_numbers as paper
 from experiments.tables.advantages import best_of_n
-from experiments.tables.lookup import Lookup, model_of, row_of
+from experiments.tables.lookup import Lookup
 from experiments.tables.places import (
     NELBO,
     SINGLE,
@@ -18,8 +18,8 @@ from experiments.tables.places import (
     row_entries,
 )
 from experiments.tables.table import Entry, Table, is_likelihood
-from lkf_plugin.evaluate.run_records import OWN, STEPLESS
-from lkf_plugin.records.record import LIKELIHOOD
+from lkf_plugin.evaluate.run_records import INFORMATION, LIKELIHOOD, OWN
+from lkf_plugin.methods.method import uses_steps
 
 # label -> (method, M, row, calls)
 PLACES: dict[str, tuple[str, int, str, str]] = {
@@ -76,8 +76,7 @@ def _entries(
         (
             record
             for record in lookup.records
-            if (model_of(record), record.num_components) == (model, M)
-            and row_of(record) == "information"
+            if (record.method, record.num_components) == (model, M) and record.kind == INFORMATION
         ),
         None,
     )
@@ -91,7 +90,8 @@ def _entries(
 
 def _length_in(label: str, entries: Sequence[Entry]) -> str:
     """The label with the calls that were measured in place of the paper's 128."""
-    calls = {e.record.calls for e in entries if e.record is not None and e.record.calls}
+    spent = [e.record.value("calls") for e in entries if e.record is not None]
+    calls = {one for one in spent if one is not None}
     return label.replace("128 calls", f"{calls.pop():g} calls") if calls else label
 
 
@@ -101,14 +101,14 @@ def _measured_besides(
     """(label, method, row, calls) of other methods' records for which the paper has no row."""
     rows: dict[tuple[str, str], tuple[str, str, str, str]] = {}
     for record in lookup.records:
-        model = model_of(record)
-        row = OWN if is_likelihood(record) else row_of(record)
+        model = record.method
+        row = OWN if is_likelihood(record) else record.row
         if model == "lkf" or (model, row) in known:
             continue
-        label, calls = model.upper(), "L" if model in STEPLESS else "J"
+        label, calls = model.upper(), "J" if uses_steps(model) else "L"
         if row != OWN:
-            n = record.settings.get("decode.num_candidates")
+            n = record.setting("decode.num_candidates")
             label += f", best-of-{n}" if row == f"best_of_n.n{n}.nelbo" else f", {row}"
-            calls = f"{n}L" if model in STEPLESS else f"{n}(J+T)"
+            calls = f"{n}(J+T)" if uses_steps(model) else f"{n}L"
         rows[model, row] = (label, model, row, calls)
     return [rows[key] for key in sorted(rows)]

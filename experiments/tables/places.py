@@ -8,8 +8,8 @@ from experiments.tables import paper_numbers as paper
 from experiments.tables.advantages import is_flagged
 from experiments.tables.lookup import Lookup
 from experiments.tables.table import Entry
-from lkf_plugin.evaluate.run_records import STEPLESS
-from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.methods.method import uses_steps
+from lkf_plugin.records.record import Record
 
 SINGLE, NELBO, EVIDENCE = "commit", "best_of_m.nelbo", "best_of_m.evidence"
 
@@ -57,9 +57,9 @@ def row_entries(
 
 def found(
     lookup: Lookup, M: int, row: str, J: int, grid: Sequence[int], model: str
-) -> ResultRecord | None:
+) -> Record | None:
     """The record of a place; a method without steps has one, which stands at the last J."""
-    if model not in STEPLESS:
+    if uses_steps(model):
         return lookup.find(M, row, J, model)
     return lookup.find(M, row, None, model) if J == max(grid) else None
 
@@ -72,7 +72,7 @@ def split(pairs: Sequence[tuple[float, float] | None]) -> tuple[list[float | Non
     )
 
 
-def plain(lookup: Lookup, record: ResultRecord | None, metric: str, number: float | None) -> Entry:
+def plain(lookup: Lookup, record: Record | None, metric: str, number: float | None) -> Entry:
     """A figure by name, without H."""
     figure = lookup.figure(record, metric)
     return Entry(figure, None, number, None, record if figure is not None else None)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from experiments.tables.table import Entry, Table, is_likelihood
-from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.records.record import Record
 
 MARK = "!"
 _LEGEND = (
@@ -127,13 +127,13 @@ def long_csv(table: Table) -> str:
                     "" if figure is None else figure.value,
                     "" if figure is None or figure.se is None else figure.se,
                     _blank(entry.entropy),
-                    _blank(record.calls if record else None),
-                    _blank(record.settings.get("network_calls") if record else None),
-                    "" if record is None else record.samples,
+                    _blank(record.value("calls") if record else None),
+                    _blank(record.value("network_calls") if record else None),
+                    _blank(record.samples if record else None),
                     int(entry.flagged),
                     _blank(entry.paper),
                     _blank(entry.paper_entropy),
-                    "" if record is None else record.cell,
+                    "" if record is None else record.name,
                 ]
             )
     return out.getvalue()
@@ -143,18 +143,20 @@ def _blank(value: object) -> object:
     return "" if value is None else value
 
 
-def caption(records: Sequence[ResultRecord], metric: str | None, higher_is_better: bool) -> str:
+def caption(records: Sequence[Record], metric: str | None, higher_is_better: bool) -> str:
     """What every figure of a corpus depends on."""
     first = next((r for r in records if not is_likelihood(r)), records[0])
     direction = "higher is better" if higher_is_better else "lower is better"
-    judge = f"judge {first.judge} ({first.judge_dtype})" if first.judge else "no judge model"
-    trained = sorted({str(r.settings.get("trained_steps")) for r in records})
+    label, dtype = first.setting("judge.label"), first.setting("judge.dtype")
+    judge = f"judge {label} ({dtype})" if label else "no judge model"
+    trained = sorted({str(r.labels.get("trained_steps")) for r in records})
     return (
         f"Figure: {metric or 'none'} ({direction}); the paper's numbers are gen-PPL under "
-        f"GPT-2-large. Corpus {first.corpus}, L={first.length}, wrap={first.wrap}, tokenizer "
-        f"{first.tokenizer}, {first.samples} samples a cell, {judge}, EMA {first.ema}, "
-        f"{first.precision}, seed {first.seed}, trained for {', '.join(trained)} steps, code "
-        f"{first.code}."
+        f"GPT-2-large. Corpus {first.corpus}, L={first.setting('length')}, "
+        f"wrap={first.labels.get('wrap')}, tokenizer {first.labels.get('tokenizer')}, "
+        f"{first.samples} samples a cell, {judge}, EMA {first.setting('ema')}, "
+        f"{first.precision}, seed {first.setting('seed')}, trained for {', '.join(trained)} steps, "
+        f"code {first.code}."
     )
 
 
@@ -164,7 +166,7 @@ BESIDE = (
 )  # fmt: skip
 
 
-def beside(records: Sequence[ResultRecord], metric: str | None) -> str:
+def beside(records: Sequence[Record], metric: str | None) -> str:
     """Every cell with all that must be read beside its figure, as Markdown."""
     held = {name for record in records for name in record.metrics}
     columns = [name for name in ((metric,) if metric else ()) + BESIDE if name in held]
@@ -175,11 +177,10 @@ def beside(records: Sequence[ResultRecord], metric: str | None) -> str:
         if "entropy" not in record.metrics:
             continue
         values = [record.metrics.get(name) for name in columns]
-        spent = record.settings.get("network_calls")
         cells = [
-            record.cell,
-            given(record.calls),
-            number(spent if isinstance(spent, int | float) else None),
+            record.name,
+            given(record.value("calls")),
+            number(record.value("network_calls")),
             *(number(None if v is None else v.value) for v in values),
         ]
         lines.append(_line(cells))

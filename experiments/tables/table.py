@@ -1,32 +1,12 @@
-"""A table as data: measured figures beside the paper's, and what may stand side by side."""
+"""A table as data: measured figures beside the paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.run_records import LIKELIHOOD
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.record import LIKELIHOOD, ResultRecord
-
-# What must agree among the records of one table.
-MUST_AGREE = (
-    "corpus",
-    "corpus_digest",
-    "wrap",
-    "tokenizer",
-    "tokenizer_digest",
-    "length",
-    "judge",
-    "judge_revision",
-    "judge_dtype",
-    "samples",
-    "precision",
-    "ema",
-    "seed",
-)
-# A likelihood has neither samples nor a judge, and draws no token.
-OF_SAMPLES = ("judge", "judge_revision", "judge_dtype", "samples", "precision")
+from lkf_plugin.records.record import Record
 
 
 @dataclass(frozen=True)
@@ -45,7 +25,7 @@ class Entry:
     entropy: float | None = None
     paper: float | None = None
     paper_entropy: float | None = None
-    record: ResultRecord | None = None
+    record: Record | None = None
     flagged: bool = False
 
 
@@ -67,7 +47,7 @@ class Table:
     rows: list[tuple[str, str, list[Entry]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def records(self) -> list[ResultRecord]:
+    def records(self) -> list[Record]:
         """Every record that a figure is from."""
         return [e.record for _, _, entries in self.rows for e in entries if e.record is not None]
 
@@ -77,37 +57,6 @@ class Table:
         return not self.records()
 
 
-def check_comparable(records: Iterable[ResultRecord], where: str) -> None:
-    """Refuses records that must not stand side by side.
-
-    Raises:
-        UserError: names the key, both values and both cells.
-    """
-    first: dict[str, tuple[object, str]] = {}
-    for record in records:
-        for key, theirs in _depends_on(record).items():
-            ours, cell = first.setdefault(key, (theirs, record.cell))
-            if ours != theirs:
-                raise UserError(
-                    f"{where}: {cell} has {key}={ours} and {record.cell} has {key}={theirs}: "
-                    "they must not stand side by side, so measure one of them again or keep them "
-                    "in different folders."
-                )
-
-
-def is_likelihood(record: ResultRecord) -> bool:
+def is_likelihood(record: Record) -> bool:
     """Whether it holds a likelihood, not samples."""
-    return record.settings.get("row") == LIKELIHOOD
-
-
-def _depends_on(record: ResultRecord) -> dict[str, object]:
-    """What must be the same in every other record that has it, by key."""
-    values: dict[str, object] = {
-        key: getattr(record, key)
-        for key in MUST_AGREE
-        if not (is_likelihood(record) and key in OF_SAMPLES)
-    }
-    values["network precision"] = record.precision.split(",")[0].removeprefix("network ")
-    if is_likelihood(record):
-        values["sequences"] = next(iter(record.metrics.values())).n
-    return values
+    return record.kind == LIKELIHOOD

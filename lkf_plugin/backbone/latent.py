@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from lkf_plugin.backbone.dropout import Keep, PairDraw, draw_keep
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
-from lkf_plugin.backbone.router import Router
 from lkf_plugin.backbone.stack import AdaLNBlock, Places
 from lkf_plugin.backbone.trunk import BranchState, TrunkState
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents.router import Router
 from lkf_plugin.subs import subs_log_probs
 
 

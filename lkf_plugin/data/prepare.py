@@ -36,6 +36,7 @@ from lkf_plugin.data.tokenizer import (
 )
 from lkf_plugin.data.train_tokenizer import train_tokenizer
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 # Raise it when the same options give other arrays than before.
 FORMAT = 1
@@ -169,7 +170,7 @@ def _make(
     try:
         if options.kind != "text8" and not (folder / "tokenizer").is_dir():
             save = tokenizer.save_pretrained
-            store.write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
+            write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
         for split in splits:
             if split not in manifest["splits"]:
                 name = store.split_file(options.train, split, length, options.wrap)
@@ -242,7 +243,7 @@ def _open_tokenizer(
         made = train_tokenizer(
             texts, options.tokenizer_type, options.vocab_size, options.tokenizer_characters
         )
-        store.write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
+        write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
     return load_tokenizer(str(folder))
 
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from filelock import FileLock
 
 from lkf_plugin.data.layout import Block
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 _LOG = logging.getLogger(__name__)
 _MDLM_TEST_NAMES = ("text8", "lm1b", "ag_news")
@@ -46,30 +45,6 @@ def split_file(name: str, split: str, length: int, wrap: bool) -> str:
     if split == "valid":
         mode = "test" if name in _MDLM_TEST_NAMES else "validation"
     return f"{name}_{mode}_bs{length}_{'wrapped' if wrap else 'unwrapped'}.dat"
-
-
-def write_atomically(target: Path, write: Callable[[Path], None]) -> None:
-    """Lets ``write`` fill a temporary path beside ``target``, then moves it into place.
-
-    A killed process leaves only temporary files. If another process was quicker, its result
-    stays; both wrote the same.
-
-    Args:
-        target: A file or folder.
-        write: Is given a path, not yet there, in a folder on the same disk.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
-    try:
-        made = scratch / target.name
-        write(made)
-        try:
-            os.replace(made, target)
-        except OSError:
-            if not (made.is_dir() and target.is_dir()):
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -143,11 +118,7 @@ def load_splits(
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Replaces the manifest in one step."""
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    write_atomically(folder / "manifest.json", lambda path: _write_text(path, text))
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text + "\n", encoding="utf-8")
+    write_atomically(folder / "manifest.json", text + "\n")
 
 
 def write_split(target: Path, blocks: Iterable[Block], length: int, vocab_size: int) -> None:

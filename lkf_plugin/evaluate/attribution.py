@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.cells import Samples
 from lkf_plugin.evaluate.diversity import as_sequences, pooled_entropy
 from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.records.estimate import Estimate, jackknife_error, jackknife_groups
@@ -27,7 +27,7 @@ ONE_FEWER = "one_fewer"
 
 
 def attribution(
-    samples: Samples, quality: Quality, judged: int | None = None
+    samples: Decoded, quality: Quality, judged: int | None = None
 ) -> dict[str, Estimate]:
     """What stands beside a best-of-M figure.
 
@@ -44,14 +44,14 @@ def attribution(
     candidates_SCL, score_SC = _pool(samples)
     exists_SC = score_SC.isfinite()
     M, S = exists_SC.shape[1], exists_SC.shape[0]
-    found = {f"share[{k}]": _share(samples.component_S == k) for k in range(M)}
-    found["share_entropy"] = share_entropy(samples.component_S, M)
+    found = {f"share[{k}]": _share(samples.component_G == k) for k in range(M)}
+    found["share_entropy"] = share_entropy(samples.component_G, M)
     for k in range(M):
         chains = candidates_SCL[exists_SC[:, k], k][:judged]
         solo = quality.figure(chains) if len(chains) else None
         if solo is not None:
             found[f"{quality.metric}.solo[{k}]"] = solo
-    favourite = int(torch.bincount(samples.component_S, minlength=M).argmax())
+    favourite = int(torch.bincount(samples.component_G, minlength=M).argmax())
     found["favourite"] = Estimate(float(favourite), None, S)
     rest_SC = score_SC.clone()
     rest_SC[:, favourite] = torch.inf
@@ -61,7 +61,7 @@ def attribution(
     return found
 
 
-def one_fewer(samples: Samples, quality: Quality) -> dict[str, Estimate]:
+def one_fewer(samples: Decoded, quality: Quality) -> dict[str, Estimate]:
     """The same pick among n - 1 noise streams: what ``without_favourite`` is compared with."""
     candidates_SCL, score_SC = _pool(samples)
     if score_SC.shape[1] < 2:
@@ -138,10 +138,10 @@ def pooled(ids_SL: Tensor) -> float:
     return pooled_entropy(as_sequences(ids_SL)).value
 
 
-def _pool(samples: Samples) -> tuple[Tensor, Tensor]:
-    if samples.candidates_SCL is None or samples.score_SC is None:
+def _pool(samples: Decoded) -> tuple[Tensor, Tensor]:
+    if samples.candidates_GCL is None or samples.score_GC is None:
         raise UserError("Attribution needs the candidates of a policy that selects among them.")
-    return samples.candidates_SCL, samples.score_SC
+    return samples.candidates_GCL, samples.score_GC
 
 
 def _pick(

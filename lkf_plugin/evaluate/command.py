@@ -18,7 +18,7 @@ from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.judge.mauve import FEATURIZER, require_mauve
-from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun, load_run
 from lkf_plugin.runs.settings import CONFIG
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def evaluate(args: argparse.Namespace) -> list[ResultRecord]:
+def evaluate(args: argparse.Namespace) -> list[Record]:
     """Every cell that was asked for."""
     if args.mauve:
         require_mauve()  # before the samples, which take long
@@ -58,7 +58,7 @@ def evaluate(args: argparse.Namespace) -> list[ResultRecord]:
         args.mauve,
     )
     settings = [one for words in args.policy or [["commit"]] for one in policies(words, evaluation)]
-    records: list[ResultRecord] = []
+    records: list[Record] = []
     for one in settings:
         for steps in args.steps:
             records.append(evaluation.policy(one, steps, attribute=not args.plain))
@@ -121,7 +121,7 @@ def open_run(path: str | Path, device: str = "cpu") -> LoadedRun:
     return load_run(folder, device, checkpoint)
 
 
-def _line(record: ResultRecord, metric: str | None) -> str:
+def _line(record: Record, metric: str | None) -> str:
     shown = [metric] if metric else []
     shown += [key for key in ("entropy", "pooled_entropy", "share_entropy") if key != metric]
     parts = []
@@ -130,8 +130,9 @@ def _line(record: ResultRecord, metric: str | None) -> str:
             found = record.metrics[key]
             error = "" if found.se is None else f" +- {found.se:.2g}"
             parts.append(f"{key} {found.value:.4g}{error}")
-    calls = "" if record.calls is None else f"; {record.calls:g} calls"
-    return f"{record.cell}: {', '.join(parts)}{calls}"
+    spent = record.value("calls")
+    calls = "" if spent is None else f"; {spent:g} calls"
+    return f"{record.name}: {', '.join(parts)}{calls}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,35 +5,49 @@ A cell whose record is there is not run again: an evaluation that was killed goe
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lkf_plugin.decode.registry import read_options
+from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.attribution import (
     attribution,
     match_temperature,
     one_fewer,
     pooled,
 )
-from lkf_plugin.evaluate.cells import Samples, decode_cell, row_name
+from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.ends import both_ends, real_text
+from lkf_plugin.evaluate.identity import beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.quality import Quality
-from lkf_plugin.evaluate.run_records import RunRecords, precision_name
+from lkf_plugin.evaluate.run_records import (
+    ENDS,
+    INFORMATION,
+    SAMPLES,
+    Cell,
+    RunRecords,
+    cell_name,
+)
 from lkf_plugin.judge.judge import decode_samples
 from lkf_plugin.judge.mauve import mauve, mauve_name
+from lkf_plugin.methods.method import LKF
+from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.record import LIKELIHOOD, ResultRecord, Scalar, read_record
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import read_record
 from lkf_plugin.runs.load import LoadedRun
 
-INFORMATION = "information"
-PRECISION = precision_name("32-true", "float64")
+NETWORK = "32-true"  # precision of every evaluation here
 
 
 @dataclass
@@ -46,7 +60,7 @@ class Evaluation:
         folder: of the records.
         samples: a cell.
         seed: of the samples.
-        batch_size: samples decoded at once.
+        batch_size: samples decoded at once; no number depends on it.
         judged_chains: chains a component that the judge hears for its solo figure; None is all.
         reuse: whether a record that is there is taken as it is.
         featurizer: model whose features MAUVE compares; None leaves MAUVE out.
@@ -61,7 +75,6 @@ class Evaluation:
     judged_chains: int | None = None
     reuse: bool = True
     featurizer: str | None = None
-    _memory: dict[Hashable, Tensor] = field(default_factory=dict)
 
     @property
     def components(self) -> int:
@@ -70,32 +83,55 @@ class Evaluation:
 
     @functools.cached_property
     def records(self) -> RunRecords:
-        """What names and fills the records."""
+        """What names, fills and finds the records."""
         return RunRecords(self.run, self.folder, self.seed)
 
-    def kept(self, row: str, steps: int | None) -> ResultRecord | None:
-        """The cell's record, if it is there and was made from this checkpoint in this way.
+    def kept(self, cell: Cell) -> Record | None:
+        """The cell's record, if one of its identity is there and may be taken."""
+        return self.records.find(cell) if self.reuse else None
 
-        One that ``main.py`` left is made anew: it holds less.
-        """
-        path = self.folder / f"{self.records.cell_name(row, steps)}.json"
-        if not self.reuse or not path.is_file():
-            return None
-        record, judge = read_record(path), self.quality.judge
-        same = (
-            "mode" not in record.settings
-            and record.checkpoint_digest == self.records.checkpoint
-            and record.samples == self.samples
-            and record.seed == self.seed
-            and record.judge == (judge.label if judge else None)
+    # --- what is to be measured ------------------------------------------------------------------
+
+    def cell(self, settings: Mapping[str, Any], steps: int, attribute: bool = False) -> Cell:
+        """A policy at J steps with everything that its figures depend on."""
+        options = DecodeOptions.read(settings)
+        if options.policy not in POLICIES:
+            raise UserError(
+                f"policy={options.policy} has no cells: take one of {', '.join(POLICIES)} "
+                "(commit at M = 1 has MDLM's law)."
+            )
+        return self.records.samples(
+            settings,
+            steps,
+            self.samples,
+            NETWORK,
+            self.quality.judged_by,
+            self.quality.self_bleu_subset,
+            attribution=self._attribution(options, attribute),
+            judged_chains=self.judged_chains,
+            mauve=self.featurizer,
         )
-        return record if same else None
 
-    # --- cells ---------------------------------------------------------------------------------
+    def _common(self, draws: str | None = None) -> dict[str, Any]:
+        return {
+            "length": int(self.run.config.model.length),
+            "seed": self.seed,
+            "ema": self.run.module.ema is not None,
+            "precision": precision_of(NETWORK, draws),
+            **({"judge": self.quality.judged_by} if draws else {}),
+        }
 
-    def policy(
-        self, settings: Mapping[str, Any], steps: int, attribute: bool = False
-    ) -> ResultRecord:
+    def _attribution(self, options: DecodeOptions, asked: bool) -> str | None:
+        """Which attribution a policy's cell gets: only those that select among finished chains."""
+        if not asked or options.selector == "random":
+            return None
+        if options.policy == "best_of_m" and self.components > 1:
+            return "components"
+        return "one_fewer" if options.policy == "best_of_n" else None
+
+    # --- cells -----------------------------------------------------------------------------------
+
+    def policy(self, settings: Mapping[str, Any], steps: int, attribute: bool = False) -> Record:
         """A policy at J steps: quality and diversity, with attribution where it selects.
 
         Args:
@@ -104,74 +140,78 @@ class Evaluation:
             attribute: measure the single components and the pick without the favourite, which
                 cost the judge M + 1 times as many texts.
         """
-        row = row_name(settings)
-        kept = self.kept(row, steps)
-        if kept and (self.featurizer is None or mauve_name(self.featurizer) in kept.metrics):
+        cell = self.cell(settings, steps, attribute)
+        if kept := self.kept(cell):
             return kept
         drawn = self.draw(settings, steps)
-        metrics = self.quality.measure(drawn.ids_SL)
+        metrics = self.quality.measure(drawn.x_GL)
         metrics |= {key: Estimate(value, None, self.samples) for key, value in drawn.facts.items()}
         if self.featurizer is not None:
-            metrics[mauve_name(self.featurizer)] = self._mauve(drawn.ids_SL, self.featurizer)
-        options = read_options(settings)
-        pool = drawn.candidates_SCL is not None
-        if attribute and pool and options.policy == "best_of_m" and self.components > 1:
+            metrics[mauve_name(self.featurizer)] = self._mauve(drawn.x_GL, self.featurizer)
+        kind = cell.settings["eval"]["attribution"]
+        if kind == "components":
             metrics |= attribution(drawn, self.quality, self.judged_chains)
-        if attribute and pool and options.policy == "best_of_n":
+        elif kind == "one_fewer":
             metrics |= one_fewer(drawn, self.quality)
-        costs = {"network_calls": drawn.network_calls}
-        return self._write(row, steps, metrics, settings, drawn.steps_calls, costs)
+        return self.records.write(cell, metrics, drawn)
 
-    def matched(
-        self, settings: Mapping[str, Any], steps: int, target: float, name: str
-    ) -> ResultRecord:
+    def matched(self, settings: Mapping[str, Any], steps: int, target: float, name: str) -> Record:
         """A control at the sampling temperature that gives it the pooled entropy ``target``."""
-        row = f"{row_name(settings)}.{name}"
-        if kept := self.kept(row, steps):
+        plain = self.cell(settings, steps)
+        row = f"{plain.row}.{name}"
+        cell = Cell(SAMPLES, row, {**plain.settings, "matched": {"pooled_entropy": target}})
+        if kept := self.kept(cell):
             return kept
 
         def entropy_at(temperature: float) -> float:
-            return pooled(self.draw({**settings, "temperature": temperature}, steps).ids_SL)
+            return pooled(self.draw({**settings, "temperature": temperature}, steps).x_GL)
 
-        plain = self.entropy_of(self.components, row_name(settings), steps)
-        temperature = match_temperature(entropy_at, target, plain)
-        tempered = {**settings, "temperature": temperature}
-        drawn = self.draw(tempered, steps)
-        metrics = self.quality.measure(drawn.ids_SL)
-        costs = {"network_calls": drawn.network_calls, "matched_entropy": target}
-        return self._write(row, steps, metrics, tempered, drawn.steps_calls, costs)
+        known = self.entropy_of(self.components, plain.row, steps)
+        temperature = match_temperature(entropy_at, target, known)
+        drawn = self.draw({**settings, "temperature": temperature}, steps)
+        metrics = self.quality.measure(drawn.x_GL)
+        metrics["temperature"] = Estimate(temperature)
+        return self.records.write(cell, metrics, drawn)
 
-    def likelihood(self, sequences: int, draws: int = 8) -> ResultRecord:
-        """Marginal NELBO of held-out sequences."""
-        if kept := self.kept(LIKELIHOOD, None):
+    def likelihood(self, sequences: int, draws: int = 8) -> Record:
+        """Marginal NELBO of held-out sequences, as many as there are at most."""
+        assert self.run.prepared.valid is not None
+        sequences = min(sequences, len(self.run.prepared.valid))
+        cell = self.records.likelihood(sequences, NETWORK, estimator="stratified", draws=draws)
+        if kept := self.kept(cell):
             return kept
         metrics = likelihood(self.run, sequences, draws, self.seed, self.batch_size)
-        return self._write(
-            LIKELIHOOD, None, metrics, None, None, {"draws": draws, "sequences": sequences}
-        )
+        return self.records.write(cell, metrics)
 
-    def information(self, steps: int, trajectories: int = 8, draws: int = 2048) -> ResultRecord:
+    def information(self, steps: int, trajectories: int = 8, draws: int = 2048) -> Record:
         """I(k), TC and router entropy at the start and along trajectories of J steps."""
-        if kept := self.kept(INFORMATION, steps):
+        settings = {
+            **self._common(),
+            "sampling": sampling_of(self.run.config, steps),
+            "trajectories": trajectories,
+            "draws": draws,
+        }
+        cell = Cell(INFORMATION, INFORMATION, settings)
+        if kept := self.kept(cell):
             return kept
         metrics = latent_information(self.run, steps, trajectories, draws, self.seed)
-        more = {"trajectories": trajectories, "draws": draws}
-        return self._write(INFORMATION, steps, metrics, None, None, more)
+        return self.records.write(cell, metrics)
 
-    def ends(self) -> list[ResultRecord]:
+    def ends(self) -> list[Record]:
         """Held-out text, and the same with its words shuffled."""
-        names = ("real", "shuffled")
-        kept = [record for name in names if (record := self.kept(name, None))]
-        if len(kept) == len(names):
+        beside = beside_of(self.run.config, self.quality.self_bleu_subset)
+        settings = {**self._common("float64"), "samples": self.samples, "eval": beside}
+        cells = [Cell(ENDS, end, {**settings, "end": end}) for end in ("real", "shuffled")]
+        kept = [record for cell in cells if (record := self.kept(cell))]
+        if len(kept) == len(cells):
             return kept
-        found = both_ends(self.run, self.quality, self.samples, self.seed)
-        return [self._write(name, None, found[name], None, None, {}) for name in names]
+        ends = both_ends(self.run, self.quality, self.samples, self.seed)
+        return [self.records.write(cell, ends[cell.row]) for cell in cells]
 
-    def draw(self, settings: Mapping[str, Any], steps: int) -> Samples:
+    def draw(self, settings: Mapping[str, Any], steps: int) -> Decoded:
         """The samples of a cell."""
-        return decode_cell(
-            self.run, settings, steps, self.samples, self.seed, self.batch_size, self._memory
-        )
+        label = f"{row_name(settings)} J={steps}"
+        return self.run.sample(settings, steps, self.samples, self.seed, self.batch_size, label)
 
     def _mauve(self, ids_SL: Tensor, featurizer: str) -> Estimate:
         """MAUVE against as many held-out texts."""
@@ -183,31 +223,24 @@ class Evaluation:
         return mauve(texts, held_out, featurizer, length, self.seed, device, self.batch_size)
 
     def entropy_of(self, components: int, row: str, steps: int) -> float | None:
-        """Pooled entropy in another model's record of the same corpus, if it is there."""
-        name = f"{self.run.config.data.train}.M{components}.{row}.J{steps}.json"
-        path = self.folder / name
-        return read_record(path).metrics["pooled_entropy"].value if path.is_file() else None
+        """Pooled entropy in another model's record of the same corpus, if it is there.
 
-    # --- records -------------------------------------------------------------------------------
-
-    def _write(
-        self,
-        row: str,
-        steps: int | None,
-        metrics: dict[str, Estimate],
-        settings: Mapping[str, Any] | None,
-        calls: float | None,
-        more: Mapping[str, Scalar],
-    ) -> ResultRecord:
-        return self.records.write(
-            row,
-            metrics,
-            samples=self.samples,
-            precision=PRECISION,
-            steps=steps,
-            policy=read_options(settings).policy if settings else None,
-            decode=settings,
-            calls=calls,
-            judge=self.quality.judge,
-            more=more,
-        )
+        Raises:
+            UserError: there are several, or one that must not be compared with this run's.
+        """
+        name = cell_name(self.run.config.data.train, LKF, components, row, steps)
+        records = [read_record(path) for path in sorted(self.folder.glob(f"{name}-*.json"))]
+        if not records:
+            return None
+        if len(records) > 1:
+            raise UserError(
+                f"{self.folder} has {len(records)} records called {name}: keep the one whose "
+                "entropy is to be matched."
+            )
+        (record,) = records
+        here = dataclasses.replace(
+            record, name="this run", subject=self.records.subject,
+            settings=self.cell(record.settings["decode"], steps).settings,
+        )  # fmt: skip
+        check_comparable([record, here], f"entropy of {name}")
+        return record.metrics["pooled_entropy"].value

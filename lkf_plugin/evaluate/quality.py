@@ -16,6 +16,7 @@ from torch import Tensor
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.diversity import as_sequences, diversity
+from lkf_plugin.evaluate.identity import judge_of
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 
@@ -29,10 +30,16 @@ class Quality(Protocol):
         metric: name of the figure; None where nothing judges.
         higher_is_better: the figure's direction.
         judge: who gave it.
+        self_bleu_subset: texts that enter self-BLEU.
     """
 
     higher_is_better: bool
     judge: Judge | None
+    self_bleu_subset: int
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        """The judge as records hold it."""
 
     @property
     def metric(self) -> str | None: ...
@@ -66,6 +73,10 @@ class TextQuality:
     @property
     def metric(self) -> str | None:
         return self.judge.metric if self.judge else None
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        return judge_of(self.judge, self.batch_size)
 
     def figure(self, ids_SL: Tensor) -> Estimate | None:
         return self.figure_of_texts(decode_samples(self.tokenizer, ids_SL))
@@ -111,6 +122,10 @@ class AgreeTextQuality:
     @property
     def metric(self) -> str | None:
         return VALID
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        return judge_of(None)
 
     def figure(self, ids_SL: Tensor) -> Estimate | None:
         return mean_and_error(agreetext.valid(ids_SL).double().numpy())

@@ -1,4 +1,4 @@
-"""Names and fills the records of one run's cells, for every command that measures a run."""
+"""Names, fills and finds the records of one run's cells, for every command that measures a run."""
 
 from __future__ import annotations
 
@@ -8,43 +8,52 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from lkf_plugin.judge.judge import Judge
-from lkf_plugin.methods.settings import NONE, baseline_name
-from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.provenance import (
-    checkpoint_digest,
-    code_version,
-    library_versions,
-    machine,
+from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.sample import uses_own_sampler
+from lkf_plugin.evaluate.cells import row_name
+from lkf_plugin.evaluate.identity import (
+    beside_of,
+    decode_of,
+    group,
+    precision_of,
+    sampling_of,
+    short_tokenizer_name,
+    subject_of,
 )
-from lkf_plugin.records.record import ResultRecord, Scalar, write_record
+from lkf_plugin.methods.method import LKF, method_name, uses_steps
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.identity import identity_digest
+from lkf_plugin.records.provenance import code_version, library_versions, machine, path_digest
+from lkf_plugin.records.record import Record, Scalar
+from lkf_plugin.records.store import find_record, write_record
 from lkf_plugin.runs.load import LoadedRun
-from lkf_plugin.runs.settings import flatten
 
 OWN = "own"  # row of another method's own sampler
-STEPLESS = ("ar",)  # methods whose samples do not depend on J
+SAMPLES, LIKELIHOOD, INFORMATION, ENDS = "samples", "likelihood", "information", "ends"  # kinds
 
 
-def method_of(config: DictConfig) -> str | None:
-    """Name of the method that is not LKF: the baseline, or MDLM's own network; None for LKF."""
-    name = baseline_name(config)
-    if name != NONE:
-        return name
-    if config.model.type == "lkf":
-        return None
-    return "mdlm" if config.parameterization == "subs" else str(config.parameterization)
+@dataclass(frozen=True)
+class Cell:
+    """What is to be measured of a run: a kind of measurement, and all its settings.
 
+    Attributes:
+        kind: ``samples``, ``likelihood``, ...
+        row: how it is called in tables.
+        settings: all that the figures depend on beside the run.
+    """
 
-def precision_name(network: str, draws: str) -> str:
-    """How a record states its precision: the network's, then that of the token draws."""
-    return f"network {network}, draws {draws}"
+    kind: str
+    row: str
+    settings: Mapping[str, Any]
 
-
-def likelihood_precision(network: str) -> str:
-    """The same for a likelihood, for which no token is drawn."""
-    return f"network {network}"
+    @property
+    def steps(self) -> int | None:
+        """J, where there are steps."""
+        return (self.settings.get("sampling") or {}).get("steps")
 
 
 @dataclass
@@ -56,106 +65,157 @@ class RunRecords:
         folder: of the records.
         seed: of what is measured.
         host: ``builtin`` or ``mdlm``.
+        of_data: whether what is measured is the run's data alone, not its model.
     """
 
     run: LoadedRun
     folder: Path
     seed: int
     host: str = "builtin"
+    of_data: bool = False
 
     @property
     def components(self) -> int:
         """M."""
         return int(self.run.config.model.get("num_components", 1))
 
-    def cell_name(self, row: str, steps: int | None) -> str:
-        """File name of a cell's record, without its ending: ``sotu.M8.commit.J4``.
-
-        Another method's name stands in place of M: ``sotu.sedd.own.J4``.
-        """
-        who = method_of(self.run.config) or f"M{self.components}"
-        name = f"{self.run.config.data.train}.{who}.{row}"
-        return name if steps is None else f"{name}.J{steps}"
-
     @functools.cached_property
-    def checkpoint(self) -> str:
-        """Digest of the checkpoint."""
-        return checkpoint_digest(self.run.checkpoint)
+    def subject(self) -> dict[str, Any]:
+        """What is measured."""
+        prepared = self.run.prepared
+        tokenizer = str(prepared.manifest["covers"]["tokenizer"])
+        if self.of_data:
+            return {"corpus": prepared.digest, "tokenizer": tokenizer}
+        checkpoint = path_digest(self.run.checkpoint)
+        return subject_of(self.run.config, self.host, checkpoint, prepared.digest, tokenizer)
 
     @functools.cached_property
     def _code(self) -> str:
         return code_version()
 
+    def name(self, row: str, steps: int | None) -> str:
+        """Name of a cell, the start of its file's name: ``sotu.M8.commit.J4``.
+
+        Another method's name stands in place of M: ``sotu.sedd.own.J4``.
+        """
+        corpus = self.run.config.data.train
+        if self.of_data:
+            return f"{corpus}.{row}"
+        return cell_name(corpus, method_name(self.run.config), self.components, row, steps)
+
+    def find(self, cell: Cell) -> Record | None:
+        """The cell's record, if it is there."""
+        digest = identity_digest(cell.kind, self.subject, cell.settings)
+        return find_record(self.folder, digest)
+
     def write(
         self,
-        row: str,
-        metrics: dict[str, Estimate],
-        *,
-        samples: int,
-        precision: str,
-        steps: int | None = None,
-        policy: str | None = None,
-        decode: Mapping[str, Any] | None = None,
-        calls: float | None = None,
-        judge: Judge | None = None,
-        more: Mapping[str, Scalar] | None = None,
-    ) -> ResultRecord:
-        """Writes one cell's record.
+        cell: Cell,
+        metrics: Mapping[str, Estimate],
+        drawn: Decoded | None = None,
+        **labels: Scalar,
+    ) -> Record:
+        """Writes a cell's record.
 
         Args:
-            row: how it was decoded, or ``LIKELIHOOD``, ``information``, ...
+            cell: what was measured.
             metrics: estimates by name.
-            samples: that were drawn, or sequences that were evaluated.
-            precision: see ``precision_name``.
-            steps: J.
-            policy: the decoding policy.
-            decode: its settings.
-            calls: network calls a sample by the method's own count.
-            judge: who judged the samples.
-            more: further settings that the figures depend on.
+            drawn: the samples, whose network calls are counted in the method's way and as run.
+            labels: further names for tables.
         """
-        config, prepared = self.run.config, self.run.prepared
-        settings: dict[str, Scalar] = {"row": row, "trained_steps": self.run.step}
-        settings |= {f"decode.{key}": value for key, value in (decode or {}).items()}
-        settings |= _of_the_method(config)
-        record = ResultRecord(
-            cell=self.cell_name(row, steps),
-            metrics=metrics,
-            host=self.host,
+        config, counted = self.run.config, {}
+        if drawn is not None:
+            counted = {
+                "calls": Estimate(drawn.steps_calls, 0.0),
+                "network_calls": Estimate(drawn.network_calls, None, len(drawn.x_GL)),
+            }
+        record = Record(
+            kind=cell.kind,
+            name=self.name(cell.row, cell.steps),
+            subject=self.subject,
+            settings=cell.settings,
+            metrics={**metrics, **counted},
+            labels={
+                "row": cell.row,
+                "corpus": config.data.train,
+                "wrap": bool(config.data.wrap),
+                "tokenizer": short_tokenizer_name(config),
+                "trained_steps": self.run.step,
+                **labels,
+            },
             code=self._code,
             libraries=library_versions(),
-            corpus=config.data.train,
-            corpus_digest=prepared.digest,
-            wrap=bool(config.data.wrap),
-            tokenizer=Path(str(config.data.tokenizer_name_or_path)).name,
-            tokenizer_digest=str(prepared.manifest["covers"]["tokenizer"]),
-            checkpoint_digest=self.checkpoint,
-            ema=self.run.module.ema is not None,
-            num_components=self.components,
-            latent_blocks=int(config.model.get("latent_blocks", 0)),
-            policy=policy,
-            steps=steps,
-            calls=calls,
-            samples=samples,
-            length=int(config.model.length),
-            precision=precision,
-            judge=judge.label if judge else None,
-            judge_revision=judge.revision if judge else None,
-            judge_dtype=str(judge.dtype).removeprefix("torch.") if judge else None,
-            seed=self.seed,
-            settings={**settings, **(more or {})},
             machine=machine(),
         )
         write_record(record, self.folder)
         return record
 
+    def samples(
+        self,
+        decode: Mapping[str, Any],
+        steps: int,
+        samples: int,
+        network: str,
+        judged_by: Mapping[str, Any],
+        self_bleu: int = 0,
+        **beside: Any,
+    ) -> Cell:
+        """Samples by a policy, or by the host's or the method's own sampler.
 
-def _of_the_method(config: DictConfig) -> dict[str, Scalar]:
-    """``baseline`` and its own settings; nothing for LKF."""
-    method = method_of(config)
-    if method is None:
-        return {}
-    group = OmegaConf.to_container(config.baseline, resolve=True) if "baseline" in config else {}
-    assert isinstance(group, dict)
-    own = {f"baseline.{key}": value for key, value in flatten(group).items() if key != "name"}
-    return {"baseline": method, **own}
+        Args:
+            decode: settings as in the Hydra group ``decode``.
+            steps: J.
+            samples: how many.
+            network: its floating type.
+            judged_by: the judge as ``Quality.judged_by`` has it.
+            self_bleu: texts that enter self-BLEU.
+            beside: further arguments of ``identity.beside_of``.
+
+        Raises:
+            UserError: a policy that the model has not.
+        """
+        config, module = self.run.config, self.run.module
+        policy = module.sampler_of(DecodeOptions.read(decode).policy)
+        own = uses_own_sampler(module, decode)
+        resolved = {**decode, "policy": policy}
+        method = method_name(config)
+        plain = own and policy not in POLICIES and method != LKF
+        wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
+        settings = {
+            "length": int(config.model.length),
+            "seed": self.seed,
+            "ema": module.ema is not None,
+            "precision": precision_of(network, "float64" if wide else "float32"),
+            "judge": judged_by,
+            "samples": samples,
+            "decode": decode_of(resolved, policy, own),
+            "sampling": sampling_of(config, steps if uses_steps(method) else None),
+            "eval": beside_of(config, self_bleu, **beside),
+        }
+        return Cell(SAMPLES, OWN if plain else row_name(resolved), settings)
+
+    def likelihood(self, sequences: int, network: str, **how: Any) -> Cell:
+        """The likelihood of held-out sequences.
+
+        Args:
+            sequences: how many.
+            network: its floating type.
+            how: whatever else the estimator depends on.
+        """
+        settings = {
+            "length": int(self.run.config.model.length),
+            "sequences": sequences,
+            "seed": self.seed,
+            "ema": self.run.module.ema is not None,
+            "precision": precision_of(network),
+            "training": group(self.run.config, "training"),
+            **how,
+        }
+        return Cell(LIKELIHOOD, LIKELIHOOD, settings)
+
+
+def cell_name(corpus: str, method: str, components: int, row: str, steps: int | None) -> str:
+    """``sotu.M8.commit.J4``; another method's name stands in place of M."""
+    who = f"M{components}" if method == LKF else method
+    name = f"{corpus}.{who}.{row}"
+    return name if steps is None else f"{name}.J{steps}"

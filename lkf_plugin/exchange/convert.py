@@ -25,7 +25,7 @@ from lkf_plugin.exchange.foreign import METHODS, PREFIX, Foreign, read_foreign
 from lkf_plugin.exchange.mask_row import row_order, take_rows
 from lkf_plugin.exchange.pickles import write_plain
 from lkf_plugin.methods.causal import CausalTransformer
-from lkf_plugin.methods.settings import PROCESS
+from lkf_plugin.methods.method import METHODS as KNOWN
 from lkf_plugin.runs.identity import CARD, FORMAT, Card
 
 LAYOUTS = ("sedd", "huggingface")
@@ -97,7 +97,7 @@ def imported_card(foreign: Foreign, method: str, wanted: Wanted, source: Path) -
     sizes = sizes_of(foreign.state, source)
     keys = ("hidden_size", "n_blocks", "n_heads") + (() if method == "ar" else ("cond_dim",))
     network = {"type": "ddit", **{key: sizes[key] for key in keys}}
-    process = dict(PROCESS[method])
+    process = dict(KNOWN[method].process)
     if method == "mdlm" and _has_process(foreign):
         process |= _process_of(foreign, source)
     card = {"name": method, **({"start": "data"} if method == "ar" else {})}

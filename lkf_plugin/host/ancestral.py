@@ -83,12 +83,23 @@ class AncestralSampler:
 
     @torch.no_grad()
     def _sample(self, num_steps: int | None = None, eps: float = 1e-5) -> Tensor:
-        """``loader.eval_batch_size`` new sequences, [B, L].
+        """``loader.eval_batch_size`` new sequences, [B, L]; J is ``sampling.steps`` by default."""
+        steps = self.config.sampling.steps if num_steps is None else num_steps
+        x = self._sample_prior(self.config.loader.eval_batch_size, self.config.model.length)
+        return self.reverse(x.to(self.device), steps, eps)
+
+    @torch.no_grad()
+    def reverse(self, x: Tensor, steps: int, eps: float) -> Tensor:
+        """``x`` [B, L] with its masks filled, by ``sampling.predictor``.
 
         Args:
-            num_steps: J; None takes ``sampling.steps``.
+            x: all masks, or prompts with gaps.
+            steps: J.
             eps: time at which the steps end; what is masked then is filled greedily at once
                 (with ``sampling.noise_removal``).
+
+        Raises:
+            UserError: a predictor of MDLM's that is not in this host.
         """
         sampling = self.config.sampling
         if sampling.predictor not in PREDICTORS:
@@ -96,9 +107,6 @@ class AncestralSampler:
                 f"sampling.predictor={sampling.predictor} is not in the built-in host: "
                 "take ddpm_cache or ddpm, or host=mdlm."
             )
-        steps = sampling.steps if num_steps is None else num_steps
-        x = self._sample_prior(self.config.loader.eval_batch_size, self.config.model.length)
-        x = x.to(self.device)
         times = torch.linspace(1, eps, steps + 1, device=self.device)
         dt = (1 - eps) / steps
         ones_B1 = torch.ones(x.shape[0], 1, device=self.device)

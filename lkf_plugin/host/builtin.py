@@ -9,7 +9,7 @@ Shapes: B sequences, L positions, V vocabulary. Times are MDLM's: 0 is data, 1 i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from lkf_plugin.corruption import (
     move_chance_from_sigma,
     nelbo_weight,
 )
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import HOST_SAMPLER
+from lkf_plugin.decode.sample import own_policy, sample_numbers, share
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.ancestral import AncestralSampler
 from lkf_plugin.host.contract import Loss
@@ -32,7 +35,6 @@ from lkf_plugin.judge.judge import Judge, decode_samples
 from lkf_plugin.subs import NEG_INFINITY, subs_log_probs
 from lkf_plugin.train.metrics import likelihood
 from lkf_plugin.train.module import TrainingModule
-from lkf_plugin.train.seeding import seed_position
 
 
 class Diffusion(AncestralSampler, TrainingModule):
@@ -60,6 +62,7 @@ class Diffusion(AncestralSampler, TrainingModule):
         self.sampling_eps = config.training.sampling_eps
         self.neg_infinity = NEG_INFINITY
         self.prompt_ids: Tensor | None = None
+        self.decode_memory: dict[Hashable, Tensor] = {}
         self.noise = LogLinearNoise()
         self.backbone = self._build_backbone()
         self._start_average()
@@ -159,21 +162,34 @@ class Diffusion(AncestralSampler, TrainingModule):
         sanity = self.trainer.sanity_checking and not self.config.eval.compute_perplexity_on_sanity
         if sanity or not self.config.eval.generate_samples:
             return
-        texts: list[str] = []
+        config, world = self.config, self.trainer.world_size
+        batch = config.loader.eval_batch_size
+        count = config.sampling.num_sample_batches * batch * world
+        start_L = self._sample_prior(1, config.model.length)[0].to(self.device)
+        numbers = share(count, self.global_rank, world)
+        drawn = sample_numbers(
+            self, start_L, config.decode, config.seed, numbers, config.sampling.steps, batch
+        )
+        texts = decode_samples(self.tokenizer, drawn.x_GL)
         self._judged = [0.0, 0]
-        for i in range(self.config.sampling.num_sample_batches):
-            self.pause()
-            seed_position(self.config.seed, "sample", i, self.global_rank)
-            texts = decode_samples(self.tokenizer, self._sample(eps=self.config.sampling.eps))
-            if self.config.eval.compute_generative_perplexity:
-                self.compute_generative_perplexity(texts)
         if self.config.eval.compute_generative_perplexity:
+            self.compute_generative_perplexity(texts)
             self.log("val/gen_ppl", self.generative_perplexity(), sync_dist=True)
         if self.trainer.is_global_zero:
             path = Path(self.config.run_dir) / "samples" / f"step-{self.trainer.global_step}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = texts[: self.config.sampling.num_sample_log]
             path.write_text("\n\n".join(kept) + "\n", encoding="utf-8")
+
+    def sampler_of(self, policy: str) -> str:
+        """MDLM's sampler, which is the only one without components."""
+        return own_policy(policy, HOST_SAMPLER)
+
+    def draw_block(self, start_GL: Tensor, settings: Mapping[str, Any], num_steps: int) -> Decoded:
+        """Samples by MDLM's sampler, from torch's global generators."""
+        x_GL = self.reverse(start_GL, num_steps, self.config.sampling.eps)
+        component_G = torch.zeros(len(x_GL), dtype=torch.int64, device=x_GL.device)
+        return Decoded(x_GL, component_G, None, float(num_steps), float(num_steps))
 
     def restore_model_and_sample(self, num_steps: int, eps: float = 1e-5) -> Tensor:
         """Samples [B, L] from the averaged weights in evaluation mode."""

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.information.laws import StepLaw
-from lkf_plugin.information.step import Estimate, StepInformation, step_information
+from lkf_plugin.information.step import StepInformation, step_information
+from lkf_plugin.records.estimate import Estimate
 
 Draw = Callable[[int, int], Tensor]
 """(n, seed) -> n clean sequences [n, L]."""
@@ -127,11 +128,12 @@ def _steps(
 
 def _stratified(weight: float, hidden: Estimate, seen: list[float]) -> Estimate:
     """Two strata; the error of the second holds both the states' and the Monte Carlo spread."""
+    hidden_error = hidden.se or 0.0
     if not seen:
-        return Estimate(weight * hidden.value, weight * hidden.se)
+        return Estimate(weight * hidden.value, weight * hidden_error)
     values = torch.tensor(seen, dtype=torch.float64)
     error = values.std().item() / math.sqrt(len(seen)) if len(seen) > 1 else math.inf
     return Estimate(
         weight * hidden.value + (1 - weight) * values.mean().item(),
-        math.hypot(weight * hidden.se, (1 - weight) * error),
+        math.hypot(weight * hidden_error, (1 - weight) * error),
     )

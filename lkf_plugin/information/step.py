@@ -17,19 +17,9 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.kernel import entropy
+from lkf_plugin.records.estimate import Estimate
 
 MAX_OUTCOMES = 1_000_000
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value in nats and its standard error (0 where it is exact)."""
-
-    value: float
-    se: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f}" if self.se == 0 else f"{self.value:.4f} +- {self.se:.4f}"
 
 
 @dataclass(frozen=True)

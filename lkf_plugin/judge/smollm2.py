@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.records.provenance import checkpoint_digest
+from lkf_plugin.records.provenance import path_digest
 
 ALIAS = "smollm2"
 LABEL = "smollm2-135m-instruct-q4_1"
@@ -64,7 +64,7 @@ def fast_folder(cache_dir: Path | None = None) -> Path:
     """
     source = gguf_path()
     parent = cache_dir or default_cache()
-    folder = parent / f"{LABEL}-{checkpoint_digest(source)[:16]}"
+    folder = parent / f"{LABEL}-{path_digest(source)[:16]}"
     if folder.is_dir():
         return folder
     for package in ("gguf", "accelerate"):

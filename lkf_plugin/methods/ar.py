@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,8 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.host.contract import Loss
 from lkf_plugin.methods.baseline import Baseline, Chains
 from lkf_plugin.methods.causal import CausalTransformer
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
+from lkf_plugin.settings.fields import Choice
 from lkf_plugin.subs import NEG_INFINITY, at_least_float32
 from lkf_plugin.token_head.logprob import token_logprob
 
@@ -66,9 +70,9 @@ class AR(Baseline):
         """A call a predicted token, whatever ``sampling.steps`` says."""
         return self.config.model.length - (self.settings.start == "data")
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
         """Left to right at temperature 1; the exact likelihood comes along."""
-        first = self._first_token()
+        first, batch = self._first_token(), len(start_GL)
         x_GL = torch.full((batch, 1), first, device=self.device)
         nll_G = torch.zeros(batch, dtype=torch.float64, device=self.device)
         for _ in range(self.method_steps(num_steps)):
@@ -85,3 +89,24 @@ class AR(Baseline):
             if token is not None:
                 return token
         raise UserError("baseline.start=data needs a tokenizer with a BOS or CLS token: take mask.")
+
+
+class ARSettings(DrawingSettings):
+    """What comes before the first token."""
+
+    start: Annotated[str, Choice("mask", "data")]
+
+
+METHODS.add("ar")(
+    Method(
+        AR,
+        ARSettings,
+        process={"parameterization": "ar", "diffusion": "absorbing_state"},
+        network="causal",
+        exact=True,
+        uses_steps=False,
+        fills_masks=False,
+        label="AR",
+        color="#555555",
+    )
+)

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from lkf_plugin.checkpoint_file import read_checkpoint
+from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.sample import own_policy
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.ancestral import sample_categorical
 from lkf_plugin.host.builtin import Diffusion
@@ -20,6 +22,8 @@ from lkf_plugin.host.contract import Loss
 from lkf_plugin.methods.denoiser import Denoiser, build_denoiser
 from lkf_plugin.train.ema import ExponentialMovingAverage
 from lkf_plugin.train.spread import Spread
+
+BEST_OF_N = "best_of_n"
 
 
 class Chains(NamedTuple):
@@ -44,8 +48,6 @@ class Baseline(Diffusion):
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
         self.settings = self.config.baseline
-        reranks = self.config.decode.policy == "best_of_n"
-        self.policy = "best_of_n" if reranks else self.settings.name
         self.last_decoded: Decoded | None = None
         self.calls = 0  # evaluations of the network for a batch
         self.spread = Spread()
@@ -107,8 +109,8 @@ class Baseline(Diffusion):
 
     # --- sampling ------------------------------------------------------------------------------
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
-        """``batch`` new sequences by the method's own sampler."""
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
+        """New sequences by the method's own sampler, from all masks or prompts with gaps."""
         raise NotImplementedError
 
     def method_steps(self, num_steps: int) -> int:
@@ -126,25 +128,33 @@ class Baseline(Diffusion):
 
     @torch.no_grad()
     def _sample(self, num_steps: int | None = None, eps: float = 1e-5) -> Tensor:
-        """Samples [G, L]; how they came about stays in ``last_decoded``."""
+        """``loader.eval_batch_size`` samples [G, L]; details stay in ``last_decoded``."""
         steps = self.config.sampling.steps if num_steps is None else num_steps
-        batch = self.config.loader.eval_batch_size
-        before = self.calls
-        decode = self.config.decode
-        if self.policy == "best_of_n":
-            chains = [self.draw_chains(batch, steps, eps) for _ in range(decode.num_candidates)]
-            x_GL, score_GC, scoring = self._best(chains, decode.score_draws)
-            count = len(chains)
+        start = self._sample_prior(self.config.loader.eval_batch_size, self.config.model.length)
+        self.last_decoded = self.draw_block(start.to(self.device), self.config.decode, steps)
+        return self.last_decoded.x_GL
+
+    def sampler_of(self, policy: str) -> str:
+        """Its own sampler, or ``best_of_n`` of its chains."""
+        return policy if policy == BEST_OF_N else own_policy(policy, self.settings.name)
+
+    def draw_block(self, start_GL: Tensor, settings: Mapping[str, Any], num_steps: int) -> Decoded:
+        """Samples from torch's global generators, the best of several chains if asked to."""
+        options, eps, before = DecodeOptions.read(settings), self.config.sampling.eps, self.calls
+        if options.policy == BEST_OF_N:
+            count = options.num_candidates
+            chains = [self.draw_chains(start_GL, num_steps, eps) for _ in range(count)]
+            x_GL, score_GC, scoring = self._best(chains, options.score_draws)
         else:
-            x_GL, score_GC, scoring, count = self.draw_chains(batch, steps, eps).x_GL, None, 0, 1
-        self.last_decoded = Decoded(
+            x_GL = self.draw_chains(start_GL, num_steps, eps).x_GL
+            score_GC, scoring, count = None, 0, 1
+        return Decoded(
             x_GL,
-            torch.zeros(batch, dtype=torch.int64, device=x_GL.device),
+            torch.zeros(len(x_GL), dtype=torch.int64, device=x_GL.device),
             score_GC,
-            float(count * (self.method_steps(steps) + scoring)),
+            float(count * (self.method_steps(num_steps) + scoring)),
             float(self.calls - before),
         )
-        return x_GL
 
     def _best(self, chains: list[Chains], draws: int) -> tuple[Tensor, Tensor, int]:
         """(winners, scores [G, C], network calls that a score cost)."""

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.warm_start import start_from_factorised
-from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
-from lkf_plugin.decode.policy import Decoded, DecodeRequest
-from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, read_options, resolve_policy
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, resolve_policy
+from lkf_plugin.decode.sample import sample
+from lkf_plugin.errors import UserError
 from lkf_plugin.host.contract import Loss
 from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.objective.mixture import Mixture
@@ -48,7 +49,7 @@ class LatentKernelMixin(_Base):
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
         self._network: DecodeNetwork | None = None
-        self._decode_memory: dict[Hashable, Tensor] = {}
+        self.decode_memory: dict[Hashable, Tensor] = {}
         self._extras: Mapping[str, Tensor] = {}
         self._samples_drawn = 0
         source = self.config.init.from_checkpoint
@@ -110,7 +111,10 @@ class LatentKernelMixin(_Base):
 
     @torch.no_grad()
     def _sample(self, num_steps: int | None = None, eps: float | None = None) -> Tensor:
-        """Samples [G, L] under ``decode.policy``; details stay in ``last_decoded``.
+        """The next ``loader.eval_batch_size`` samples [G, L]; details stay in ``last_decoded``.
+
+        At M = 1 MDLM's own, from torch's global generators as they stand. Under a decoding policy
+        the samples are numbered on through a validation, each process with its own numbers.
 
         Args:
             num_steps: J; None takes ``sampling.steps``.
@@ -123,20 +127,20 @@ class LatentKernelMixin(_Base):
             return super()._sample(num_steps, eps)
         batch = self.config.loader.eval_batch_size
         x_GL = self._sample_prior(batch, self.config.model.length).to(self.device)
-        seed_G = mix(
-            self.config.seed,
-            self.global_rank,
-            self._samples_drawn + torch.arange(batch, device=self.device),
-        )
+        first = self.global_rank * sampling.num_sample_batches * batch + self._samples_drawn
         self._samples_drawn += batch
-        network = self._decode_network()
-        temperature = read_options(self.config.decode).temperature
-        engine = RolloutEngine(network, num_steps, eps, temperature)
-        request = DecodeRequest(engine, x_GL, seed_G, self._decode_memory)
-        self.last_decoded = POLICIES[self.policy](request, self.config.decode)
+        seed_G = mix(self.config.seed, first + torch.arange(batch, device=self.device))
+        self.last_decoded = sample(self, x_GL, self.config.decode, seed_G, num_steps, eps)
         return self.last_decoded.x_GL
 
-    def _decode_network(self) -> DecodeNetwork:
+    def sampler_of(self, policy: str) -> str:
+        """``auto`` is MDLM's own sampler at M = 1, and best-of-M beyond."""
+        name = resolve_policy(policy, self.backbone.num_components)
+        if name not in POLICIES and name != HOST_SAMPLER:
+            raise UserError(f"policy={policy} is unknown: take one of {', '.join(POLICIES)}.")
+        return name
+
+    def decode_network(self) -> DecodeNetwork:
         """One for all batches, since a compiled graph is kept in it."""
         if self._network is None:
             mode = self.config.sampling.compile_mode
@@ -147,7 +151,7 @@ class LatentKernelMixin(_Base):
 
     def on_validation_epoch_start(self) -> None:
         self._samples_drawn = 0  # the same samples' noise at every validation
-        self._decode_memory.clear()  # the weights have moved on
+        self.decode_memory.clear()  # the weights have moved on
         super().on_validation_epoch_start()
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from lkf_plugin.corruption import nelbo_weight
+from lkf_plugin.host.ancestral import PREDICTORS
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods.baseline import Chains, DiffusionBaseline
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
 
 
 class MDLM(DiffusionBaseline):
@@ -30,7 +32,18 @@ class MDLM(DiffusionBaseline):
         wide = p_x0.double() if self.settings.float64_draws else p_x0
         return super()._reveal(x, wide, stay_t, stay_s)
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
-        """MDLM's sampler by ``sampling.predictor``; ``batch`` is the host's."""
-        assert batch == self.config.loader.eval_batch_size
-        return Chains(Diffusion._sample(self, num_steps, eps))
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
+        """MDLM's sampler by ``sampling.predictor``."""
+        return Chains(self.reverse(start_GL, num_steps, eps))
+
+
+METHODS.add("mdlm")(
+    Method(
+        MDLM,
+        DrawingSettings,
+        predictors=PREDICTORS,
+        any_times=True,
+        label="MDLM",
+        color="#1f77b4",
+    )
+)

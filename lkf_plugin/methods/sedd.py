@@ -6,12 +6,13 @@ from torch import Tensor
 
 from lkf_plugin.methods.baseline import Chains, DiffusionBaseline
 from lkf_plugin.methods.denoiser import by_rows, encode
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
 from lkf_plugin.methods.sedd_math import (
     masked_log_scores,
     masked_score_entropy,
     pin_own_token,
 )
-from lkf_plugin.methods.sedd_sampler import run_chain
+from lkf_plugin.methods.sedd_sampler import PREDICTORS, run_chain
 
 
 class SEDD(DiffusionBaseline):
@@ -44,14 +45,13 @@ class SEDD(DiffusionBaseline):
         weighted_N = entropy_N * dsigma_B[rows[0]]
         return weighted_N.new_zeros(x0.shape).index_put(rows, weighted_N)
 
-    def draw_chains(self, batch: int, num_steps: int, eps: float) -> Chains:
+    def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
         """``sampling.predictor`` analytic or euler; one call more for the denoiser."""
         sampling = self.config.sampling
-        start = self._sample_prior(batch, self.config.model.length).to(self.device)
         x_GL = run_chain(
             self.forward,
             self.noise,
-            start,
+            start_GL,
             num_steps,
             eps,
             sampling.predictor,
@@ -60,3 +60,19 @@ class SEDD(DiffusionBaseline):
             sampling.noise_removal,
         )
         return Chains(x_GL)
+
+
+METHODS.add("sedd")(
+    Method(
+        SEDD,
+        DrawingSettings,
+        process={
+            "parameterization": "sedd",
+            "diffusion": "absorbing_state",
+            "time_conditioning": True,
+        },
+        predictors=PREDICTORS,
+        label="SEDD",
+        color="#2ca02c",
+    )
+)

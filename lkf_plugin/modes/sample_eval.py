@@ -8,27 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
 from lkf_plugin.data.prompt import prompt_ids
-from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import HOST_SAMPLER
+from lkf_plugin.decode.sample import sample_numbers, share
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
-from lkf_plugin.evaluate.run_records import (
-    OWN,
-    STEPLESS,
-    RunRecords,
-    method_of,
-    precision_name,
-)
+from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.evaluate.validation import RECORDS, provenance
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
-from lkf_plugin.modes.ppl_eval import RECORDS, provenance
+from lkf_plugin.methods.method import method_of
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import evaluation_name
-from lkf_plugin.records.record import ResultRecord
 from lkf_plugin.runs.common import (
     autocast,
     build_module,
@@ -42,7 +37,8 @@ from lkf_plugin.runs.evaluated import (
     prepare_in_its_tokenizer,
     say_loaded,
 )
-from lkf_plugin.runs.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun, use_average
+from lkf_plugin.runs.processes import Processes
 from lkf_plugin.runs.settings import flatten, plain, write_or_keep
 from lkf_plugin.train.checkpoint import share_file
 from lkf_plugin.train.seeding import seed_position
@@ -54,17 +50,24 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
     The names there say what distinguishes them (``evaluation_name``); ``samples.jsonl`` and
     ``sample_eval.json`` in the run folder are the newest. Samples of whole texts also leave a
     record, one file per policy and J, for the tables. If they cannot be written after all, they
-    are kept in the system's folder for temporary files.
+    are kept in the system's folder for temporary files. Started in
+    several processes (``torchrun``), each draws its share; the first one writes.
 
     Returns:
         The contents of ``sample_eval.json``.
     """
+    with Processes.join() as processes:
+        return _sample_eval(config, host, processes)
+
+
+def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[str, Any]:
     opened = open_checkpoint(config)
     prepared, path = prepare_in_its_tokenizer(config, opened), opened.path
     use_cpus(config)
-    device = choose_device(config)
+    device = processes.device(choose_device(config))
     run = _load(config, host, prepared, opened)
     module = run.module
+    use_average(module)
     module.to(device)
     if config.sampling.prompt is not None:
         if not hasattr(module, "prompt_ids"):
@@ -72,11 +75,14 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
         module.prompt_ids = read_prompt(config, prepared)
     quality, judge = _judges(config, prepared, device)
     source = provenance(config, prepared, module, path, run.step)
-    policy = getattr(module, "policy", HOST_SAMPLER)
+    semi_ar = config.sampling.semi_ar
+    policy = HOST_SAMPLER if semi_ar else module.sampler_of(config.decode.policy)
+    samples, decoded = _draw(config, module, device, prepared.tokenizer, processes)
+    if processes.rank:
+        return {}
     folder = Path(config.run_dir)
-    steps = None if method_of(config) in STEPLESS else config.sampling.steps
+    steps = config.sampling.steps if method_of(config).uses_steps else None
     name = evaluation_name(flatten(plain(config)), source["checkpoint_sha256"], policy, steps=steps)
-    samples, calls = _draw(config, module, device, prepared.tokenizer)
     rows = [dataclasses.asdict(sample) for sample in samples]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     target = folder / "samples" / f"{name}.jsonl"
@@ -98,18 +104,27 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
         "policy": policy,
         "decode": dict(config.decode),
         "prompt": config.sampling.prompt,
-        **calls,
     }
+    if decoded is not None:
+        report |= {"steps_calls": decoded.steps_calls, "network_calls": decoded.network_calls}
     figures = target.with_suffix(".json")
     write_or_keep(figures, json.dumps(report, indent=2) + "\n")
     share_file(figures, folder / "sample_eval.json")
     print(f"{len(rows)} samples written to {target} (the newest: {folder / 'samples.jsonl'})")
-    if not found or config.sampling.prompt is not None:
+    if not found or decoded is None or config.sampling.prompt is not None:
         print("no record for the tables: they hold samples of L tokens without a prompt")
         return report
     records = RunRecords(run, folder / RECORDS, config.seed, report["host"])
-    written = _write_record(records, found, quality.judge, report)
-    print(f"record: {records.folder / written.cell}.json")
+    cell = records.samples(
+        config.decode,
+        config.sampling.steps,
+        len(rows),
+        str(config.trainer.precision),
+        quality.judged_by,
+        quality.self_bleu_subset,
+    )
+    written = records.write(cell, found, decoded)
+    print(f"record: {records.folder / written.file_name}")
     return report
 
 
@@ -142,31 +157,38 @@ class Sample:
 
 
 def _draw(
-    config: DictConfig, module: Any, device: torch.device, tokenizer: Any
-) -> tuple[list[Sample], dict[str, float]]:
-    """Samples, and the network calls a sample where the decoding policy counts them."""
-    sampling = config.sampling
-    samples: list[Sample] = []
-    counts: list[tuple[float, float]] = []
+    config: DictConfig, module: Any, device: torch.device, tokenizer: Any, processes: Processes
+) -> tuple[list[Sample], Decoded | None]:
+    """Samples of all processes, and how they came about (None for semi-AR)."""
+    sampling, batch = config.sampling, config.loader.eval_batch_size
+    if sampling.semi_ar:
+        return _draw_semi_ar(config, module, device), None
+    start_L = module._sample_prior(1, config.model.length)[0].to(device)
+    numbers = share(sampling.num_sample_batches * batch, processes.rank, processes.count)
+    own = None
+    if numbers:  # there may be more processes than samples
+        with autocast(config, device):
+            own = sample_numbers(
+                module, start_L, config.decode, config.seed, numbers, sampling.steps, batch,
+                "sampling",
+            )  # fmt: skip
+    decoded = processes.joined(own)
+    texts = decode_samples(tokenizer, decoded.x_GL)
+    ids_G = decoded.x_GL.tolist()
+    return [Sample(text, ids) for text, ids in zip(texts, ids_G, strict=True)], decoded
+
+
+def _draw_semi_ar(config: DictConfig, module: Any, device: torch.device) -> list[Sample]:
+    """MDLM's strides; they depend on the batch size, and leave no record."""
+    sampling, samples = config.sampling, []
     for i in tqdm(range(sampling.num_sample_batches), desc="sampling", unit="batch"):
         seed_position(config.seed, "sample", i, 0)
         with autocast(config, device):
-            if sampling.semi_ar:
-                _, texts, _ = module.restore_model_and_semi_ar_sample(
-                    sampling.stride_length, sampling.num_strides, dt=1 / sampling.steps
-                )
-                samples += [Sample(text, None) for text in texts[-1]]
-                continue
-            ids_GL = module.restore_model_and_sample(num_steps=sampling.steps, eps=sampling.eps)
-        texts = decode_samples(tokenizer, ids_GL)
-        samples += [Sample(t, ids) for t, ids in zip(texts, ids_GL.tolist(), strict=True)]
-        decoded = getattr(module, "last_decoded", None)
-        if decoded is not None:
-            counts.append((decoded.steps_calls, decoded.network_calls))
-    if not counts:
-        return samples, {}
-    stated, run = (sum(column) / len(counts) for column in zip(*counts, strict=True))
-    return samples, {"steps_calls": stated, "network_calls": run}
+            _, texts, _ = module.restore_model_and_semi_ar_sample(
+                sampling.stride_length, sampling.num_strides, dt=1 / sampling.steps
+            )
+        samples += [Sample(text, None) for text in texts[-1]]
+    return samples
 
 
 def _judges(
@@ -227,36 +249,6 @@ def _measure(
     if isinstance(quality, TextQuality):
         return quality.measure_texts(ids, [sample.text for sample in samples], score)
     return quality.measure(torch.tensor(ids))
-
-
-def _write_record(
-    records: RunRecords, found: dict[str, Estimate], judge: Judge | None, report: dict[str, Any]
-) -> ResultRecord:
-    """The record of the samples: by the method's own sampler, or by a policy of ``decode``."""
-    config, policy = records.run.config, report["policy"]
-    method = method_of(config)
-    decode = {**config.decode, "policy": policy}
-    own = policy not in POLICIES
-    if own:
-        row = OWN if method else row_name(decode)
-        more = {key: config.sampling[key] for key in ("predictor", "eps", "noise_removal")}
-    else:
-        row, more = row_name(decode), {"eps": config.sampling.eps}
-    exact = bool(OmegaConf.select(config, "baseline.float64_draws")) if method else not own
-    steps = None if method in STEPLESS else config.sampling.steps
-    return records.write(
-        row,
-        found,
-        samples=report["num_samples"],
-        precision=precision_name(report["precision"], "float64" if exact else "float32"),
-        steps=steps,
-        policy=policy,
-        decode=None if own else decode,
-        # a host that counts no calls makes one a step
-        calls=report.get("steps_calls", steps),
-        judge=judge,
-        more={"mode": "sample_eval", "network_calls": report.get("network_calls"), **more},
-    )
 
 
 def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:

@@ -98,8 +98,8 @@ class Objective(ABC):
             settings["token_head"], settings["chunk_rows"], self.is_mdlm(num_components)
         )
 
-    @classmethod
-    def check(cls, loss: Any, network: Any, process: Any) -> None:  # noqa: B027
+    @classmethod  # noqa: B027
+    def check(cls, loss: Any, network: Any, process: Any) -> None:
         """Refuses settings that exclude each other.
 
         Args:

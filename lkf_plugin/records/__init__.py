@@ -1,1 +1,1 @@
-"""One record format for everything that is measured."""
+"""What was measured: one record format, its identity, and how it is written, read and found."""

@@ -18,13 +18,16 @@ class Estimate:
 
     Attributes:
         value: the estimate, in the metric's own unit.
-        se: its standard error, or ``None`` where one sample cannot tell.
-        n: samples that entered.
+        se: its standard error; 0 where the value is exact, ``None`` where one sample cannot tell.
+        n: samples that entered, or ``None`` where nothing was sampled.
     """
 
     value: float
-    se: float | None
-    n: int
+    se: float | None = None
+    n: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} +- {self.se:.4f}" if self.se else f"{self.value:.4f}"
 
 
 def mean_and_error(values_S: Sequence[float] | np.ndarray) -> Estimate:

@@ -57,7 +57,7 @@ def machine() -> dict[str, str | int | float | bool | None]:
     }
 
 
-def checkpoint_digest(path: Path | str) -> str:
+def path_digest(path: Path | str) -> str:
     """SHA-256, in hex, of a file, or of a folder's files with their relative names.
 
     Neither the place nor the times of the files enter.

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
-from torch import Tensor
 
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.data import PreparedData
-from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
-from lkf_plugin.decode.noise import mix
-from lkf_plugin.decode.policy import DecodeRequest
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.sample import sample_numbers
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.common import build_module, load_weights
 from lkf_plugin.runs.evaluated import open_checkpoint, prepare_in_its_tokenizer, say_loaded
@@ -45,21 +44,21 @@ class LoadedRun:
         module = self.module
         return DecodeNetwork(module.backbone, module.noise, module._process_sigma)
 
-    def request(
+    def sample(
         self,
-        num_samples: int,
+        settings: Mapping[str, Any],
         num_steps: int,
+        num_samples: int,
         seed: int,
-        prompt_L: Tensor | None = None,
-        temperature: float = 1.0,
-    ) -> DecodeRequest:
-        """``num_samples`` samples of J steps; sample g is a function of (seed, g)."""
-        engine = RolloutEngine(self.network(), num_steps, self.config.sampling.eps, temperature)
-        device = next(self.module.backbone.parameters()).device
-        if prompt_L is None:
-            prompt_L = torch.full((self.config.model.length,), self.module.mask_index)
-        start_GL = prompt_L.to(device).expand(num_samples, -1)
-        return DecodeRequest(engine, start_GL, mix(seed, torch.arange(num_samples, device=device)))
+        batch_size: int = 64,
+        progress: str | None = None,
+    ) -> Decoded:
+        """The first samples under a seed, on the CPU; see ``decode.sample.sample_numbers``."""
+        start_L = self.module._sample_prior(1, self.config.model.length)[0].to(self.module.device)
+        numbers = range(num_samples)
+        return sample_numbers(
+            self.module, start_L, settings, seed, numbers, num_steps, batch_size, progress
+        )
 
 
 def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = None) -> LoadedRun:
@@ -96,7 +95,14 @@ def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = N
     module = build_module(config, prepared.tokenizer)
     step = load_weights(module, opened.path, opened.checkpoint)["step"]
     say_loaded(opened, module, config)
-    if module.ema is not None:
-        module.ema.copy_to(module._weights())
-    module.eval().to(device)
+    use_average(module)
+    module.to(device)
     return LoadedRun(config, module, prepared, opened.path, step)
+
+
+def use_average(module: Any) -> None:
+    """Puts the weight average, if there is one, in the weights' place; evaluation mode."""
+    if module.ema is not None:
+        weights = itertools.chain(module.backbone.parameters(), module.noise.parameters())
+        module.ema.copy_to(weights)
+    module.eval()

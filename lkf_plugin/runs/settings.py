@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from lkf_plugin.config.derived import END, keep_derived, saved_run, settle_schedule
 from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 CONFIG, RECORD = "config.yaml", "run.json"
 
@@ -72,14 +73,6 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
 def is_free(key: str) -> bool:
     """Whether a setting may change between the parts of one run."""
     return any(key == free or key.startswith(f"{free}.") for free in FREE)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a text file in one stroke."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
 
 
 def write_or_keep(path: Path, text: str) -> None:

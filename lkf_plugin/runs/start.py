@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.methods.method import NONE, baseline_name
 from lkf_plugin.runs.identity import Card, card_of_settings, compare, make_card, read_card
 from lkf_plugin.runs.resume import Resume, check_card
 from lkf_plugin.runs.settings import check_resume, plain

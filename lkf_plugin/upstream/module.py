@@ -1,19 +1,24 @@
 """MDLM's Lightning module with a plugin's backbone inside: which of its names are rebound, to what.
 
-Nothing that computes is overridden here. `OVERRIDDEN` lists all that the subclass replaces.
+Nothing that computes is overridden here. `OVERRIDDEN` lists all that the subclass replaces; it adds
+`sampler_of` and `draw_block`, by which `decode.sample` reaches MDLM's own sampler.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import lightning
+import torch
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
 from lkf_plugin.backbone import build_backbone
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.registry import HOST_SAMPLER
+from lkf_plugin.decode.sample import own_policy
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.lkf import bind
 from lkf_plugin.upstream import shims as mdlm_shims
@@ -70,6 +75,17 @@ def safe_diffusion(upstream: Upstream) -> type[lightning.LightningModule]:
             needed = judges_while_validating(config)
             with contextlib.nullcontext() if needed else no_judge_tokenizer(auto_tokenizer):
                 super().__init__(config, tokenizer)
+
+        def sampler_of(self, policy: str) -> str:
+            return own_policy(policy, HOST_SAMPLER)
+
+        def draw_block(
+            self, start_GL: Tensor, settings: Mapping[str, Any], num_steps: int
+        ) -> Decoded:
+            assert len(start_GL) == self.config.loader.eval_batch_size, "see host.mdlm.load_model"
+            x_GL = base._sample(self, num_steps, self.config.sampling.eps)
+            component_G = torch.zeros(len(x_GL), dtype=torch.int64, device=x_GL.device)
+            return Decoded(x_GL, component_G, None, float(num_steps), float(num_steps))
 
         def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
             super().on_save_checkpoint(checkpoint)

@@ -26,8 +26,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
+from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.errors import UserError
-from lkf_plugin.modes.ppl_eval import write_likelihood
+from lkf_plugin.evaluate.validation import write_likelihood
 from lkf_plugin.runs import stamp
 from lkf_plugin.runs.common import use_cpus
 from lkf_plugin.runs.evaluated import (
@@ -105,6 +106,8 @@ def load_model(config: DictConfig, prepared: PreparedData) -> lightning.Lightnin
     """
     upstream, hosted = _start(config)
     _adapt(hosted, prepared)
+    if not hosted.sampling.semi_ar:
+        hosted.loader.eval_batch_size = BLOCK  # what MDLM's sampler draws at once
     tokenizer = upstream.dataloader.get_tokenizer(hosted)
     with plugged_in(upstream, hosted, prepared.mask_index) as chosen, _plain_errors():
         model: Any = chosen.load_from_checkpoint(

@@ -12,7 +12,8 @@ from omegaconf import DictConfig
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.records.record import read_record
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import read_records
 from lkf_plugin.train.spread import Spread
 from tests.tiny import LKF_OVERRIDES as LKF
 
@@ -21,8 +22,8 @@ Run = Callable[[DictConfig], Any]
 SAMPLE = ("mode=sample_eval", "loader.eval_batch_size=3")
 
 
-def names(tmp_path: Path) -> set[str]:
-    return {path.stem for path in (tmp_path / "run" / "records").iterdir()}
+def records(tmp_path: Path) -> dict[str, Record]:
+    return {record.name: record for record in read_records(tmp_path / "run" / "records")}
 
 
 def test_of_a_mixture(tiny: Compose, run: Run, tmp_path: Path) -> None:
@@ -33,26 +34,53 @@ def test_of_a_mixture(tiny: Compose, run: Run, tmp_path: Path) -> None:
     run(tiny(*LKF[:-1], *SAMPLE, "decode=commit"))
     run(tiny(*LKF, *SAMPLE, "decode.policy=mdlm"))
     rows = ("best_of_m.nelbo.T1.J1", "best_of_m.nelbo.T1.J2", "commit.J4", "mdlm.J4", "likelihood")
-    assert names(tmp_path) == {f"agreetext.M2.{row}" for row in rows}
-    best, host = (
-        read_record(tmp_path / "run" / "records" / f"agreetext.M2.{row}.json")
-        for row in (rows[1], "mdlm.J4")
-    )
-    assert best.calls == 2 * (2 + 1) and best.settings["decode.score_draws"] == 1
-    assert best.samples == 6 and best.num_components == 2 and best.latent_blocks == 1
-    assert best.ema and "baseline" not in best.settings
+    found = records(tmp_path)
+    assert set(found) == {f"agreetext.M2.{row}" for row in rows}
+    best, host = (found[f"agreetext.M2.{row}"] for row in (rows[1], "mdlm.J4"))
+    assert best.value("calls") == 2 * (2 + 1) and best.setting("decode.score_draws") == 1
+    assert best.samples == 6 and best.num_components == 2
+    assert best.subject["model"]["latent_blocks"] == 1
+    assert best.setting("ema") and best.method == "lkf"
     assert best.precision == "network 32-true, draws float64"
-    assert host.precision == "network 32-true, draws float32" and host.calls == 4
+    assert host.precision == "network 32-true, draws float32"
+    assert host.value("calls") == 4
+
+
+def test_settings_that_change_a_number_have_a_record_of_their_own(
+    tiny: Compose, run: Run, tmp_path: Path
+) -> None:
+    """min_prior=0 neither returns nor replaces the default's record, and so on."""
+    run(tiny(*LKF))
+    changes: list[tuple[str, ...]] = [
+        (),
+        ("decode.min_prior=0",),
+        ("sampling.eps=1e-3",),
+        ("seed=2",),
+        ("eval.disable_ema=true",),
+        ("sampling.num_sample_batches=1",),
+        ("decode.selector=evidence",),
+    ]
+    for change in changes:
+        run(tiny(*LKF, *SAMPLE, *change))
+    folder = tmp_path / "run" / "records"
+    assert len(read_records(folder)) == len(changes)
+    run(tiny(*LKF, *SAMPLE, "sampling.num_sample_log=0"))  # nothing depends on it
+    run(tiny(*LKF, "mode=sample_eval", "loader.eval_batch_size=2", "sampling.num_sample_batches=3"))
+    assert len(read_records(folder)) == len(changes)
+    run(tiny(*LKF, "mode=ppl_eval"))
+    run(tiny(*LKF, "mode=ppl_eval", "training.sampling_eps=1e-2"))
+    assert len(read_records(folder)) == len(changes) + 2
 
 
 def test_of_mdlms_own_network(tiny: Compose, run: Run, tmp_path: Path) -> None:
     run(tiny())
     run(tiny("mode=ppl_eval", "eval.disable_ema=true"))
     run(tiny(*SAMPLE))
-    assert names(tmp_path) == {"agreetext.mdlm.likelihood", "agreetext.mdlm.own.J4"}
-    record = read_record(tmp_path / "run" / "records" / "agreetext.mdlm.likelihood.json")
-    assert record.settings["baseline"] == "mdlm" and not record.ema
-    assert record.precision == "network 32-true" and record.judge is None
+    found = records(tmp_path)
+    assert set(found) == {"agreetext.mdlm.likelihood", "agreetext.mdlm.own.J4"}
+    record = found["agreetext.mdlm.likelihood"]
+    assert record.method == "mdlm" and not record.setting("ema")
+    assert record.precision == "network 32-true" and record.setting("judge") is None
 
 
 @pytest.mark.parametrize("model", [(), LKF], ids=["mdlm", "mixture"])

@@ -13,10 +13,10 @@ from lkf_plugin.data.store import (
     read_manifest,
     single_writer,
     split_file,
-    write_atomically,
     write_manifest,
     write_split,
 )
+from lkf_plugin.files import write_atomically
 
 
 @pytest.mark.parametrize(

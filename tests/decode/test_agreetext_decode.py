@@ -6,7 +6,6 @@ import pytest
 
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.decode.registry import POLICIES
-from lkf_plugin.evaluate.cells import decode_cell
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.runs.load import LoadedRun, load_run
 from tests.evaluate.small_run import train
@@ -28,8 +27,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, LoadedRun]:
 
 
 def valid(run: LoadedRun, J: int, policy: str, **changes: object) -> float:
-    samples = decode_cell(run, policy_settings(policy, **changes), J, SAMPLES, seed=1)
-    return agreetext.valid(samples.ids_SL).double().mean().item()
+    samples = run.sample(policy_settings(policy, **changes), J, SAMPLES, seed=1)
+    return agreetext.valid(samples.x_GL).double().mean().item()
 
 
 def test_two_steps_need_the_mixture(trained: dict[int, LoadedRun]) -> None:

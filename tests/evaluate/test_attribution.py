@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.attribution import (
     advantage,
@@ -17,7 +18,6 @@ from lkf_plugin.evaluate.attribution import (
     one_fewer,
     share_entropy,
 )
-from lkf_plugin.evaluate.cells import Samples
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 
 
@@ -35,16 +35,14 @@ class TokenQuality:
         return {self.metric: self.figure(ids_SL)}
 
 
-def pool(quality: list[int], score: list[list[float]]) -> Samples:
+def pool(quality: list[int], score: list[list[float]]) -> Decoded:
     """Component k always says ``quality[k]`` first."""
     score_SC = torch.tensor(score, dtype=torch.float64)
     S, C = score_SC.shape
     first_SC = torch.tensor(quality).expand(S, C)
     candidates = torch.stack([first_SC, first_SC + 1], dim=-1)
     winner_S = score_SC.argmin(-1)
-    return Samples(
-        candidates[torch.arange(S), winner_S], winner_S, candidates, score_SC, 1.0, 1.0, {}
-    )
+    return Decoded(candidates[torch.arange(S), winner_S], winner_S, score_SC, 1.0, 1.0, candidates)
 
 
 def test_the_easy_component_is_found() -> None:
@@ -116,4 +114,4 @@ def test_a_chain_without_candidates_has_none_to_attribute() -> None:
     ids = torch.zeros(2, 3, dtype=torch.int64)
     quality: Any = TokenQuality()
     with pytest.raises(UserError, match="needs the candidates"):
-        attribution(Samples(ids, ids[:, 0], None, None, 1.0, 1.0, {}), quality)
+        attribution(Decoded(ids, ids[:, 0], None, 1.0, 1.0), quality)

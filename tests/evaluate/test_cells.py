@@ -5,7 +5,7 @@ import torch
 
 from experiments.paper.plan import TABLES, jobs_of
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.cells import decode_cell, row_name
+from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.runs.load import LoadedRun
 
@@ -13,14 +13,14 @@ from lkf_plugin.runs.load import LoadedRun
 @pytest.mark.parametrize("name", ["commit", "best_of_m", "halving", "calibrated", "probe"])
 def test_batch_size_changes_no_sample(tiny_mixture: LoadedRun, name: str) -> None:
     settings = policy_settings(name)
-    whole = decode_cell(tiny_mixture, settings, 4, 7, seed=3, batch_size=7)
-    parts = decode_cell(tiny_mixture, settings, 4, 7, seed=3, batch_size=3)
-    assert torch.equal(whole.ids_SL, parts.ids_SL)
-    assert torch.equal(whole.component_S, parts.component_S)
+    whole = tiny_mixture.sample(settings, 4, 7, seed=3, batch_size=7)
+    parts = tiny_mixture.sample(settings, 4, 7, seed=3, batch_size=3)
+    assert torch.equal(whole.x_GL, parts.x_GL)
+    assert torch.equal(whole.component_G, parts.component_G)
     assert whole.steps_calls == pytest.approx(parts.steps_calls)
     assert whole.network_calls == pytest.approx(parts.network_calls)
-    fewer = decode_cell(tiny_mixture, settings, 4, 5, seed=3)
-    assert torch.equal(whole.ids_SL[:5], fewer.ids_SL)
+    fewer = tiny_mixture.sample(settings, 4, 5, seed=3)
+    assert torch.equal(whole.x_GL[:5], fewer.x_GL)
 
 
 def test_row_names() -> None:
@@ -41,6 +41,15 @@ def test_row_names() -> None:
         "solo.k3.n8.nelbo": policy_settings("solo", component=3, num_candidates=8),
         "calibrated.nelbo.theta0.1": policy_settings("calibrated"),
         "commit.temperature0.9": policy_settings("commit", temperature=0.9),
+        "best_of_m.nelbo.min_prior0": policy_settings("best_of_m", min_prior=0.0),
+        "best_of_m.centred.nelbo.calibration_samples4": policy_settings(
+            "best_of_m", selector="centred", calibration_samples=4
+        ),
+        "calibrated.nelbo.theta0.1.shared_noisetrue": policy_settings(
+            "calibrated", shared_noise=True
+        ),
+        "probe.j4.shared.probe_reportfalse": policy_settings("probe", probe_report=False),
+        "mdlm": {"policy": "mdlm", "score_draws": 1},
     }
     assert {row_name(settings): row_name(settings) for settings in named.values()} == {
         name: name for name in named
@@ -59,8 +68,8 @@ def test_mistakes_are_named(tiny_mixture: LoadedRun) -> None:
         policy_settings("nonsense")
     with pytest.raises(UserError, match="commit has no selector"):
         policy_settings("commit", selector="nelbo")
-    with pytest.raises(UserError, match="policy=mdlm has no cells"):
-        decode_cell(tiny_mixture, {"policy": "mdlm"}, 4, 2, seed=0)
+    with pytest.raises(UserError, match="policy=luck is unknown: take one of commit"):
+        tiny_mixture.sample({"policy": "luck"}, 4, 2, seed=0)
 
 
 def test_no_policy_waits_longer_than_it_runs() -> None:

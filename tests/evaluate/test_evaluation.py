@@ -19,7 +19,7 @@ from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.objective.components import HeadSettings, component_scores
-from lkf_plugin.records.record import write_record
+from lkf_plugin.records.store import write_record
 from lkf_plugin.runs.load import LoadedRun
 
 
@@ -44,30 +44,52 @@ def test_a_record_made_twice_is_the_same_bytes(tiny_mixture: LoadedRun, tmp_path
 
 def test_what_a_record_holds(tiny_mixture: LoadedRun, tmp_path: Path) -> None:
     record = evaluation(tiny_mixture, tmp_path).policy(policy_settings("best_of_m"), 2, True)
-    assert record.cell == "agreetext.M3.best_of_m.nelbo.J2"
-    assert record.calls == 3 * (2 + 4) and record.samples == 6 and record.ema
+    assert record.name == "agreetext.M3.best_of_m.nelbo.J2"
+    assert record.value("calls") == 3 * (2 + 4) and record.samples == 6 and record.setting("ema")
     assert {"valid", "entropy", "pooled_entropy", "distinct_2", "share_entropy"} <= set(
         record.metrics
     )
     assert {f"valid.solo[{k}]" for k in range(3)} <= set(record.metrics)
     assert record.metrics["entropy_ceiling"].value == pytest.approx(math.log(32))
-    assert record.settings["decode.score_draws"] == 4 and record.settings["trained_steps"] == 4
+    assert record.setting("decode.score_draws") == 4 and record.labels["trained_steps"] == 4
 
 
 def test_kept_records_are_not_made_again(tiny_mixture: LoadedRun, tmp_path: Path) -> None:
     made = evaluation(tiny_mixture, tmp_path)
     settings = policy_settings("commit")
     record = made.policy(settings, 2)
-    marked = replace(record, settings={**record.settings, "marked": True})
+    marked = replace(record, code="marked")
     write_record(marked, tmp_path)
-    assert made.policy(settings, 2).settings.get("marked")
-    # other samples, or another checkpoint, make the cell anew
-    assert not evaluation(tiny_mixture, tmp_path, 7).policy(settings, 2).settings.get("marked")
-    write_record(replace(marked, checkpoint_digest="0"), tmp_path)
-    assert not made.policy(settings, 2).settings.get("marked")
-    # a record of main.py's modes holds less
-    write_record(replace(marked, settings={**marked.settings, "mode": "sample_eval"}), tmp_path)
-    assert not made.policy(settings, 2).settings.get("marked")
+    assert made.policy(settings, 2).code == "marked"
+    made.batch_size = 5  # changes no number
+    assert made.policy(settings, 2).code == "marked"
+    made.reuse = False
+    assert made.policy(settings, 2).code != "marked"
+
+
+def test_what_a_figure_depends_on_makes_the_cell_anew(
+    tiny_mixture: LoadedRun, tmp_path: Path
+) -> None:
+    made = evaluation(tiny_mixture, tmp_path)
+    settings = policy_settings("best_of_m")
+    cells = [
+        made.policy(settings, 2),
+        made.policy(settings, 2, attribute=True),
+        made.policy({**settings, "min_prior": 0.0}, 2),
+        made.policy({**settings, "selector": "centred"}, 2),
+        made.policy({**settings, "selector": "centred", "calibration_samples": 2}, 2),
+        made.policy(settings, 3),
+        evaluation(tiny_mixture, tmp_path, 7).policy(settings, 2),
+        replace(made, seed=2).policy(settings, 2),
+        made.likelihood(8, draws=1),
+        made.likelihood(9, draws=1),
+        made.likelihood(8, draws=2),
+        made.information(2, trajectories=1, draws=16),
+        made.information(2, trajectories=1, draws=17),
+        *made.ends(),
+    ]
+    assert len({record.digest for record in cells}) == len(cells)
+    assert {path.name for path in tmp_path.iterdir()} == {one.file_name for one in cells}
 
 
 def test_nelbo_against_the_validation_formula(tiny_mixture: LoadedRun) -> None:
@@ -131,7 +153,7 @@ def test_the_command(
     words = ["--policy", "solo", "component=all", "--policy", "best_of_m", "selector=evidence"]
     assert main([str(tiny_mixture.checkpoint), *options, *words, "--plain"]) == 0
     names = {path.stem for path in tmp_path.iterdir()}
-    assert names == {
+    assert {name.rpartition("-")[0] for name in names} == {
         *(f"agreetext.M3.solo.k{k}.J1" for k in range(3)),
         "agreetext.M3.best_of_m.evidence.J1",
     }

@@ -10,7 +10,8 @@ from omegaconf import DictConfig
 
 from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.evaluate.run_records import RunRecords, method_of
+from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.methods.method import method_name as method_of
 from lkf_plugin.runs.load import LoadedRun
 
 
@@ -23,7 +24,7 @@ def config(*overrides: str) -> DictConfig:
 @pytest.mark.parametrize(
     ("overrides", "method"),
     [
-        (("model=lkf", "loss=mixture"), None),
+        (("model=lkf", "loss=mixture"), "lkf"),
         ((), "mdlm"),
         (("baseline=mdlm",), "mdlm"),
         (("baseline=ar", "model=ar"), "ar"),
@@ -31,11 +32,11 @@ def config(*overrides: str) -> DictConfig:
         (("host=mdlm", "parameterization=d3pm"), "d3pm"),
     ],
 )
-def test_whose_figures_they_are(overrides: tuple[str, ...], method: str | None) -> None:
+def test_whose_figures_they_are(overrides: tuple[str, ...], method: str) -> None:
     assert method_of(config(*overrides)) == method
 
 
 def test_names_of_cells(tiny_mixture: LoadedRun, tmp_path: Path) -> None:
     records = RunRecords(tiny_mixture, tmp_path, 0)
-    assert records.cell_name("commit", 4) == "agreetext.M3.commit.J4"
-    assert records.cell_name("likelihood", None) == "agreetext.M3.likelihood"
+    assert records.name("commit", 4) == "agreetext.M3.commit.J4"
+    assert records.name("likelihood", None) == "agreetext.M3.likelihood"

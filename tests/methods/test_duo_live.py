@@ -178,7 +178,7 @@ def test_sampling_steps_agree(duo, pair, dtype, last_pass, steps):
     ours.draw = upstream.recorded(ours.draw, mine)
     torch.manual_seed(7)
     with torch.no_grad():
-        found = ours.eval().draw_chains(4, steps, 1e-5).x_GL
+        found = ours.eval().draw_chains(ours._sample_prior(4, L), steps, 1e-5).x_GL
     assert torch.equal(found, wanted) and wanted.unique().numel() > 1
     assert len(original) == len(mine) == steps + (last_pass == "ancestral")
     for weights, wanted in zip(mine, original, strict=True):

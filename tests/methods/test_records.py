@@ -14,8 +14,8 @@ from experiments.tables.lookup import Lookup
 from lkf_plugin import cli
 from lkf_plugin.cli import run
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.modes.ppl_eval import smallest_time
-from lkf_plugin.records.record import read_record, read_records
+from lkf_plugin.evaluate.validation import smallest_time
+from lkf_plugin.records.store import read_records
 from tests.evaluate.conftest import save
 from tests.methods.conftest import TINY
 
@@ -32,18 +32,18 @@ def test_from_the_modes_to_the_main_table(config_of, tmp_path, name):
     folder = tmp_path / "run" / "records"
     own = ["own"] if name == "ar" else ["own.J2", "own.J4"]
     best = "best_of_n.n2.nelbo" + ("" if name == "ar" else ".J3")
-    assert {path.stem for path in folder.iterdir()} == {
-        f"agreetext.{name}.{row}" for row in [*own, best, "likelihood"]
-    }
+    found = {record.name: record for record in read_records(folder)}
+    assert set(found) == {f"agreetext.{name}.{row}" for row in [*own, best, "likelihood"]}
 
-    for record in read_records(folder):
-        assert record.settings["baseline"] == name and record.settings["trained_steps"] == 4
-        assert record.host == "builtin" and record.seed == 1 and record.num_components == 1
-    sampled = read_record(folder / f"agreetext.{name}.{own[-1]}.json")
+    for record in found.values():
+        assert record.method == name and record.labels["trained_steps"] == 4
+        assert record.subject["host"] == "builtin" and record.setting("seed") == 1
+        assert record.num_components == 1
+    sampled = found[f"agreetext.{name}.{own[-1]}"]
     assert sampled.precision == "network 32-true, draws float64"
-    assert sampled.calls == (32 if name == "ar" else 4) and sampled.samples == 4
+    assert sampled.value("calls") == (32 if name == "ar" else 4) and sampled.samples == 4
     assert {"valid", "entropy", "distinct_2"} <= set(sampled.metrics)
-    assert read_record(folder / f"agreetext.{name}.{best}.json").policy == "best_of_n"
+    assert found[f"agreetext.{name}.{best}"].policy == "best_of_n"
 
     table = LAYOUTS["main"](Lookup(read_records(folder)))
     rows = {label: (calls, entries) for label, calls, entries in table.rows}
@@ -73,7 +73,7 @@ def test_likelihood_with_its_error_and_both_perplexities(config_of, tmp_path, na
     else:
         integral = math.exp((1 - 1e-3) * metrics["val/nll"])
         assert found["elbo_ppl_integral"]["value"] == pytest.approx(integral, rel=1e-12)
-    record = read_record(tmp_path / "run" / "records" / f"agreetext.{name}.likelihood.json")
+    (record,) = read_records(tmp_path / "run" / "records")
     assert record.metrics["nelbo"].se == found["nelbo"]["se"] and record.samples == 12
     assert report == json.loads((tmp_path / "run" / "ppl_eval.json").read_text())
 
@@ -109,7 +109,9 @@ def test_a_judge_is_part_of_the_record(tmp_path):
 
     run(config())
     report = run(config("mode=sample_eval", *judge))
-    record = read_record(tmp_path / "run" / "records" / "text.sedd.own.J3.json")
+    (record,) = read_records(tmp_path / "run" / "records")
+    assert record.name == "text.sedd.own.J3"
     assert record.metrics["gen_ppl[judge]"].value == report["metrics"]["gen_ppl"]
-    assert record.judge == "judge" and record.judge_dtype == report["metrics"]["judge_dtype"]
+    assert record.setting("judge.label") == "judge"
+    assert record.setting("judge.dtype") == report["metrics"]["judge_dtype"]
     assert "judge_entropy" in record.metrics

@@ -167,7 +167,7 @@ def test_sampling_steps_agree(sedd, pair, dtype, predictor, steps, eps):
     ours.draw = upstream.recorded(ours.draw, mine)
     torch.manual_seed(7)
     with torch.no_grad():
-        found = ours.eval().draw_chains(4, steps, eps).x_GL
+        found = ours.eval().draw_chains(ours._sample_prior(4, L), steps, eps).x_GL
     if eps < 0.1:
         assert torch.equal(found, wanted) and wanted.unique().numel() > 5
 

@@ -17,10 +17,10 @@ from lkf_plugin.records import provenance
 def test_digest_of_a_file_is_its_sha256(tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     path.write_bytes(b"abc")
-    digest = provenance.checkpoint_digest(path)
+    digest = provenance.path_digest(path)
     assert digest == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     os.utime(path, (1, 1))
-    assert provenance.checkpoint_digest(path.rename(tmp_path / "b.ckpt")) == digest
+    assert provenance.path_digest(path.rename(tmp_path / "b.ckpt")) == digest
 
 
 def test_digest_of_a_folder_sees_names_and_contents_not_its_place(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_digest_of_a_folder_sees_names_and_contents_not_its_place(tmp_path: Path
             path = tmp_path / name / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        return provenance.checkpoint_digest(tmp_path / name)
+        return provenance.path_digest(tmp_path / name)
 
     one = folder("one", {"a": "1", "sub/b": "2"})
     assert folder("two", {"sub/b": "2", "a": "1"}) == one
@@ -39,9 +39,9 @@ def test_digest_of_a_folder_sees_names_and_contents_not_its_place(tmp_path: Path
 
 def test_digest_of_nothing_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no checkpoint"):
-        provenance.checkpoint_digest(tmp_path / "absent")
+        provenance.path_digest(tmp_path / "absent")
     with pytest.raises(UserError, match="no checkpoint"):
-        provenance.checkpoint_digest(tmp_path)
+        provenance.path_digest(tmp_path)
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

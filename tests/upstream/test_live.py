@@ -20,7 +20,8 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.data import prepare
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import import_checkpoint
-from lkf_plugin.records.record import read_record
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import read_records
 from lkf_plugin.runs.common import build_module
 from lkf_plugin.upstream import checkout as mdlm_checkout
 from lkf_plugin.upstream import module as mdlm_module
@@ -150,6 +151,11 @@ def test_resuming_with_other_settings_is_refused(trained, tiny_config, tmp_path)
         run_config(tiny_config("plain", tmp_path / "run", "model.dropout=0.2"))
 
 
+def kept(folder: Path, name: str) -> list[Record]:
+    """Records of a run by name."""
+    return [one for one in read_records(folder / "records") if one.name == name]
+
+
 def test_likelihood_is_evaluated(trained, tiny_config):
     found = {}
     for model in MODELS:
@@ -162,8 +168,8 @@ def test_likelihood_is_evaluated(trained, tiny_config):
         assert report["metrics"]["val/ppl"] == pytest.approx(math.exp(found[model]))
         assert (trained[model] / "metrics.csv").read_bytes() == metrics
         name = "mdlm" if model == "plain" else model
-        record = read_record(trained[model] / "records" / f"agreetext.{name}.likelihood.json")
-        assert record.host == "mdlm" and record.samples == 16
+        (record,) = kept(trained[model], f"agreetext.{name}.likelihood")
+        assert record.subject["host"] == "mdlm" and record.samples == 16
         assert record.metrics["nelbo"].value == found[model] and record.metrics["nelbo"].se > 0
     assert found["M1"] == found["plain"] != found["M8"]
 
@@ -193,11 +199,11 @@ def test_samples_are_drawn_and_judged(trained, tiny_config, judge):
         assert all(len(row["ids"]) == 32 and mask not in row["ids"] for row in rows)
         assert 1 < reports[model]["metrics"]["gen_ppl"] < 1e4
         name = {"plain": "mdlm.own", "M1": "M1.mdlm", "M8": "M8.best_of_m.nelbo"}[model]
-        record = read_record(trained[model] / "records" / f"agreetext.{name}.J6.json")
-        assert record.host == "mdlm" and record.samples == 8 and record.steps == 6
+        (record,) = kept(trained[model], f"agreetext.{name}.J6")
+        assert record.subject["host"] == "mdlm" and record.samples == 8 and record.steps == 6
         draws = "float64" if model == "M8" else "float32"
         assert record.precision == f"network 32-true, draws {draws}"
-        assert record.settings.get("baseline") == ("mdlm" if model == "plain" else None)
+        assert record.method == ("mdlm" if model == "plain" else "lkf")
     assert texts["M1"] == texts["plain"] != texts["M8"]
     assert reports["M1"]["metrics"] == reports["plain"]["metrics"]
 

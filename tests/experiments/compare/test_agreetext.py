@@ -1,43 +1,47 @@
-"""AgreeText's comparison: what it makes of samples, and its tables and figure."""
+"""AgreeText's comparison: its tables and figure from records."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
-import torch
-
-from experiments.compare.agreetext import ROWS, grid, measure, render
+from experiments.compare.agreetext import ROWS, grid, render
+from experiments.compare.entries import collect
 from experiments.compare.figure import COLORS, draw_comparison
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.evaluate.cells import Samples
+from lkf_plugin.data.agreetext import agreetext_tokenizer
+from lkf_plugin.evaluate.quality import AgreeTextQuality
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import Record
+from tests.records.make import SETTINGS, record
 
 
-def drawn(x: torch.Tensor) -> Samples:
-    return Samples(x, torch.zeros(len(x), dtype=torch.int64), None, None, 2.0, 3.0, {})
+def row(name: str, metrics: dict[str, Estimate]) -> list[Record]:
+    """A likelihood and one cell."""
+    counts = {"calls": Estimate(2.0, 0.0), "network_calls": Estimate(3.0, None, 64)}
+    cell = record(
+        metrics={**metrics, **counts},
+        settings={**SETTINGS, "samples": 64},
+        labels={"compared": name, "decoding": "own", "J": 2},
+    )
+    bound = {"nelbo": Estimate(1.35, 0.01, 256), "weights": Estimate(1000.0, 0.0)}
+    labels = {"compared": name, "trained_steps": 9}
+    return [cell, record(kind="likelihood", metrics=bound, labels=labels)]
 
 
-def test_tables_and_figure_from_cells(tmp_path: Path) -> None:
+def test_tables_and_figure_from_records(tmp_path: Path) -> None:
     x = agreetext.sample(64, 4, seed=0)
     x[:16, 0] = 5  # not a determiner, or the only right one by chance nowhere
     right = agreetext.valid(x).double().mean().item()
-    rows = {}
-    for row in ("duo", "lkf-M8"):
-        cell = measure(row, "own", 2, drawn(x))
-        assert cell.valid == right and cell.samples == 64
-        assert 0 < cell.configuration_entropy < 4.2
-        rows[row] = {
-            "cells": [asdict(cell)],
-            "nll": 1.35,
-            "nll_se": 0.01,
-            "weights": 1000,
-            "step": 9,
-        }
-    table = render(rows, 64)
+    metrics = AgreeTextQuality(agreetext_tokenizer(), 32, 0).measure(x)
+    assert metrics["valid"].value == right
+    assert 0 < metrics["configuration_entropy"].value < 4.2
+    records = [one for name in ("duo", "lkf-M8") for one in row(name, metrics)]
+    entries = collect(records, ROWS)
+    table = render(entries)
     assert f"{right:.3f} (2 / 3.0)" in table and "| duo, best of 8 |" in table
-    assert "NELBO 1.3500 ± 0.0100 | +0.0070" in table
-    cells = [cell for entry in rows.values() for cell in entry["cells"]]
-    draw_comparison(tmp_path / "compare.png", cells, 4)
+    assert "| duo | 1,000 | 9 | NELBO 1.3500 ± 0.0100 | +0.0070" in table
+    assert "64 samples a cell" in table
+    draw_comparison(tmp_path / "compare.png", entries, 4)
     assert (tmp_path / "compare.png").stat().st_size > 10_000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from experiments.compare import fill, sotu, training
+from experiments.compare.entries import collect
 from experiments.compare.figure import COLORS
 from experiments.compare.rows import Row
 from lkf_plugin import cli
@@ -21,6 +21,7 @@ from lkf_plugin.config import register_resolvers
 from lkf_plugin.errors import UserError
 from lkf_plugin.judge.judge import Judge
 from lkf_plugin.methods.causal import CausalTransformer
+from lkf_plugin.records.store import read_records
 from lkf_plugin.runs.settings import flatten
 from lkf_plugin.train.optimizer import MuonBesideAdamW, build_optimizer
 from tests.experiments.compare.conftest import LENGTH, SEED, STEPS
@@ -47,24 +48,23 @@ def test_from_runs_to_table_and_what_is_there_is_kept(
     assert (out / "table.md").read_text() == table
     assert (out / "compare.png").stat().st_size > 10_000
     assert (out / "lkf-M1" / "checkpoints" / "best.ckpt").is_file()  # trained, not a row
-    stored = json.loads((out / "cells.json").read_text())
-    assert set(stored) == {"lkf-M8", "ar", "duo", "ends"}
+    stored = collect(read_records(out / "records"), tiny_rows)
+    assert list(stored) == ["ar", "duo", "lkf-M8"]
 
-    ar = {(cell["decode"], cell["J"]): cell for cell in stored["ar"]["cells"]}
+    ar, duo = stored["ar"].cells, stored["duo"].cells
     assert set(ar) == {("own", LENGTH), ("best", LENGTH)}
-    assert ar["best", LENGTH]["steps_calls"] == 8 * LENGTH
-    duo = {(cell["decode"], cell["J"]): cell for cell in stored["duo"]["cells"]}
-    assert (duo["own", 2]["steps_calls"], duo["own", 2]["network_calls"]) == (2, 3)
-    assert duo["best", 1]["steps_calls"] == 8 * (1 + 4)
+    assert ar["best", LENGTH].value("calls") == 8 * LENGTH
+    assert (duo["own", 2].value("calls"), duo["own", 2].value("network_calls")) == (2, 3)
+    assert duo["best", 1].value("calls") == 8 * (1 + 4)
     for cell in [*ar.values(), *duo.values()]:
-        figure = cell["metrics"]["gen_ppl[tiny-gpt2]"]
-        assert figure["value"] > 1 and figure["n"] == SAMPLES
-        assert 0 < cell["metrics"]["entropy"]["value"] <= math.log(LENGTH)
-    best = [cell for cell in stored["lkf-M8"]["cells"] if cell["decode"] == "best"]
-    shares = [best[0]["metrics"][f"share[{k}]"]["value"] for k in range(8)]
+        figure = cell.metrics["gen_ppl[tiny-gpt2]"]
+        assert figure.value > 1 and figure.n == SAMPLES
+        assert 0 < cell.metrics["entropy"].value <= math.log(LENGTH) + 1e-12
+    best = stored["lkf-M8"].under("best")[0].metrics
+    shares = [best[f"share[{k}]"].value for k in range(8)]
     assert sum(shares) == pytest.approx(1)
-    assert max(shares) == shares[int(best[0]["metrics"]["favourite"]["value"])]
-    assert "gen_ppl[tiny-gpt2].without_favourite" in best[0]["metrics"]
+    assert max(shares) == shares[int(best["favourite"].value)]
+    assert "gen_ppl[tiny-gpt2].without_favourite" in best
 
     assert "judge tiny-gpt2 float32 | gen_ppl[tiny-gpt2]" in table
     assert "| ar | " in table and "exact" in table and "| lkf-M1 |" not in table
@@ -73,15 +73,15 @@ def test_from_runs_to_table_and_what_is_there_is_kept(
 
     drawn = []
 
-    def noted(*args: Any) -> Any:
-        drawn.append(args[1:4])
-        return real(*args)
+    def noted(self: Any, records: Any, quality: Any, cell: Any, *place: Any) -> Any:
+        drawn.append(place)
+        return real(self, records, quality, cell, *place)
 
     def never(*args: Any) -> Any:
         raise AssertionError("was there already")
 
-    real = fill.sample_row
-    monkeypatch.setattr(fill, "sample_row", noted)
+    real = fill.Comparison._measured
+    monkeypatch.setattr(fill.Comparison, "_measured", noted)
     monkeypatch.setattr(fill, "held_out_nats", never)
     monkeypatch.setattr(training, "_train", never)
     monkeypatch.setattr(sotu, "both_ends", never)
@@ -96,10 +96,9 @@ def test_the_factorised_row_is_the_control_of_best_of_m(
     out: Path, tiny_rows: dict[str, Row], tiny_judge: Judge
 ) -> None:
     table = compare(out, ["lkf-M1", "lkf-M8"], tiny_judge, tiny_rows, (1,))
-    stored = json.loads((out / "cells.json").read_text())
-    (control,) = (cell for cell in stored["lkf-M1"]["cells"] if cell["decode"] == "best")
-    assert control["steps_calls"] == 8 * (1 + 4)
-    fewer = control["metrics"]["gen_ppl[tiny-gpt2].one_fewer"]["value"]
+    (control,) = collect(read_records(out / "records"), tiny_rows)["lkf-M1"].under("best")
+    assert control.value("calls") == 8 * (1 + 4)
+    fewer = control.metrics["gen_ppl[tiny-gpt2].one_fewer"].value
     last = next(line for line in table.splitlines() if line.startswith("| 1 |"))
     assert last.split(" | ")[-1].startswith(f"{fewer:.{0 if fewer >= 100 else 1}f} ±")
 

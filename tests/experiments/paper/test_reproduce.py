@@ -5,14 +5,19 @@ from __future__ import annotations
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_dir
 
 from experiments.paper import reproduce as command
 from experiments.paper.plan import TABLES
 from experiments.paper.scales import SCALES, Corpus
+from lkf_plugin.cli import config_folder
+from lkf_plugin.config import register_resolvers
 from lkf_plugin.errors import UserError
-from lkf_plugin.records.record import read_record
+from lkf_plugin.records.store import read_record
+from lkf_plugin.runs.settings import flatten, plain
 from tests.evaluate.small_run import HERE, TINY
 
 ONE = Corpus(
@@ -35,7 +40,7 @@ def test_a_row_is_trained_and_measured_once(tmp_path: Path) -> None:
     corpus = replace(ONE, train=(*ONE.train, f"data.cache_dir={tmp_path / 'cache'}"))
     folder = command.reproduce([corpus], ["main"], tmp_path, "M1.commit", workers=1)
     files = sorted((folder / "agreetext").glob("*.json"))
-    assert [path.stem.split(".")[1:] for path in files] == [
+    assert [path.stem.rpartition("-")[0].split(".")[1:] for path in files] == [
         ["M1", "commit", "J1"],
         ["M1", "commit", "J2"],
     ]
@@ -106,6 +111,34 @@ def test_mixtures_that_start_from_a_model_wait_for_it(tmp_path: Path, monkeypatc
     started.clear()
     command.train(replace(in_turn, in_turn=False), [1, 4, 8], tmp_path, workers=2)
     assert started == [(1, 2), (4, 2), "done", "done", (8, 1), "done"]
+
+
+@pytest.mark.parametrize("M", [1, 4, 8])
+@pytest.mark.parametrize("corpus", SCALES["paper"], ids=lambda one: one.name)
+def test_the_paper_has_one_recipe(corpus: Corpus, M: int, tmp_path: Path) -> None:
+    """What reproduce.py --scale paper trains is what experiment=lm1b_lkf says, key by key."""
+    ours = composed(*corpus.train_command(tmp_path, M)[1:])
+    words = (f"experiment={corpus.name}_lkf", f"model.num_components={M}", "run_dir=x")
+    theirs = composed(*words)
+    places = ("run_dir", "checkpointing", "logger", "callbacks")  # hold the run folder
+    assert {k: v for k, v in ours.items() if k.split(".")[0] not in places} == {
+        k: v for k, v in theirs.items() if k.split(".")[0] not in places
+    }
+    assert ours["time_conditioning"] is True and ours["data.train"] == corpus.name
+    assert (ours["model.length"], ours["loader.global_batch_size"]) == (128, 512)
+    assert (ours["trainer.max_steps"], ours["model.num_components"]) == (200_000, M)
+    # MDLM's row is MDLM's: constant conditioning, the same data, batch and length
+    mdlm = composed(f"experiment={corpus.name}_mdlm")
+    assert mdlm["time_conditioning"] is False
+    shared = [k for k in mdlm if k.split(".")[0] in ("data", "optim", "lr_scheduler", "training")]
+    assert {k: mdlm[k] for k in shared} == {k: ours[k] for k in shared}
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """Every key of the configuration, flat."""
+    register_resolvers()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return flatten(plain(compose("config", overrides=list(overrides))))
 
 
 @pytest.mark.parametrize("corpus", [one for scale in SCALES.values() for one in scale])

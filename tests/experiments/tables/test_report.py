@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,18 @@ from experiments.tables.command import main, write_report
 from experiments.tables.layouts import LAYOUTS
 from experiments.tables.lookup import Lookup
 from experiments.tables.render import caption, latex, long_csv, markdown
-from experiments.tables.table import MUST_AGREE, check_comparable
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.comparable import check_comparable, must_agree
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.record import ResultRecord, write_record
-from tests.records.test_record import record
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import write_record
+from tests.records.make import SETTINGS, SUBJECT, record
 
 METRIC = "gen_ppl[gpt2-large]"
 
 
-def cell(M: int, row: str, J: int | None, ppl: float, **more: Any) -> ResultRecord:
+def cell(M: int, row: str, J: int | None, ppl: float, **more: Any) -> Record:
+    """A cell of a table; ``settings`` and ``subject`` change single keys."""
     extra = more.pop("metrics", {})
     metrics = {
         METRIC: Estimate(ppl, 1.0, 512),
@@ -32,16 +35,32 @@ def cell(M: int, row: str, J: int | None, ppl: float, **more: Any) -> ResultReco
         "pooled_entropy": Estimate(6.0, 0.01, 512),
         **{name: Estimate(value, None, 512) for name, value in extra.items()},
     }
+    model = {**SUBJECT["model"], "num_components": M}
+    decode = {"policy": row.split(".")[0], "row": row, **more.pop("decode", {})}
     values: dict[str, Any] = {
-        "cell": f"c.M{M}.{row}" + (f".J{J}" if J else ""),
+        "name": f"c.M{M}.{row}" + (f".J{J}" if J else ""),
         "metrics": metrics,
-        "num_components": M,
-        "steps": J,
-        "corpus": "lm1b",
-        "policy": row.split(".")[0] if J else None,
-        "settings": {"row": row, **more.pop("settings", {})},
+        "subject": {**SUBJECT, "model": model, **more.pop("subject", {})},
+        "settings": {
+            **SETTINGS,
+            "decode": decode if more.get("kind", "samples") == "samples" else None,
+            "sampling": {**SETTINGS["sampling"], "steps": J},
+            **more.pop("settings", {}),
+        },
+        "labels": {"row": row, "corpus": "lm1b", "trained_steps": 4, **more.pop("labels", {})},
     }
     return record(**{**values, **more})
+
+
+def changed(one: Record, place: str, value: Any) -> Record:
+    """A record with another value at ``settings.seed`` or the like."""
+    group, *path, last = place.split(".")
+    tree = json.loads(json.dumps(getattr(one, group)))
+    at = tree
+    for key in path:
+        at = at[key]
+    at[last] = value
+    return replace(one, **{group: tree})
 
 
 def entries(table: Any, label: str) -> list[Any]:
@@ -58,12 +77,12 @@ def test_every_table_puts_figures_where_the_paper_has_them() -> None:
         cell(8, "probe.j8.shared", 32, 160.0, metrics={"probe_agreement": 0.5}),
         cell(8, "solo.k5", 32, 150.0),
         cell(8, "solo.k5.n8.nelbo", 32, 50.0),
-        cell(1, "likelihood", None, 1.0, metrics={"elbo_ppl": 34.0}),
-        cell(8, "information", 8, 1.0, metrics={"information": 1.4}, policy=None),
+        cell(1, "likelihood", None, 1.0, metrics={"elbo_ppl": 34.0}, kind="likelihood"),
+        cell(8, "information", 8, 1.0, metrics={"information": 1.4}, kind="information"),
     ]
-    for one in records[-2:]:
-        one.metrics.pop(METRIC)
-        one.metrics.pop("entropy")
+    for i in (-2, -1):
+        kept = {k: v for k, v in records[i].metrics.items() if k not in (METRIC, "entropy")}
+        records[i] = replace(records[i], metrics=kept)
     lookup = Lookup(records)
     tables = {name: layout(lookup) for name, layout in LAYOUTS.items()}
     assert tables["main"].columns == ["ELBO-PPL", "J=32", "H@32", "I(k)"]
@@ -83,30 +102,40 @@ def test_every_table_puts_figures_where_the_paper_has_them() -> None:
     assert not any(table.empty for table in tables.values())
 
 
-def likelihood(M: int, ppl: float, n: int = 1000, **more: Any) -> ResultRecord:
+def likelihood(M: int, ppl: float, n: int = 1000, **more: Any) -> Record:
     """As mode=ppl_eval leaves it: no samples, no judge, no draws."""
-    one = cell(M, "likelihood", None, 1.0, judge=None, samples=n, precision="network x", **more)
-    return replace(one, metrics={"elbo_ppl": Estimate(ppl, 1.0, n)})
+    one = cell(M, "likelihood", None, 1.0, kind="likelihood", **more)
+    settings = {
+        "length": 128,
+        "sequences": n,
+        "seed": 1,
+        "ema": True,
+        "precision": {"network": "32-true"},
+        "estimator": "validation",
+    }
+    return replace(one, settings=settings, metrics={"elbo_ppl": Estimate(ppl, 1.0, n)})
 
 
-def baseline(name: str, row: str, J: int | None, ppl: float, **more: Any) -> ResultRecord:
-    settings = {"baseline": name, **more.pop("settings", {})}
-    calls = 128.0 if name == "ar" else J
-    names = {"cell": f"c.{name}.{row}.J{J}", "policy": name, "calls": calls}
-    return cell(1, row, J, ppl, settings=settings, **{**names, **more})
+def baseline(name: str, row: str, J: int | None, ppl: float, **more: Any) -> Record:
+    subject = {"method": name, "model": {"hidden_size": 16}}
+    calls = {"calls": 128.0 if name == "ar" else float(J or 0)}
+    return cell(
+        1, row, J, ppl, subject=subject, name=f"c.{name}.{row}.J{J}",
+        **{**more, "metrics": {**calls, **more.get("metrics", {})}},
+    )  # fmt: skip
 
 
 def test_baselines_stand_in_their_rows_beside_the_paper_s() -> None:
-    n4 = {"decode.num_candidates": 4}
+    n4 = {"num_candidates": 4}
     records = [
         cell(8, "best_of_m.nelbo", 16, 111.0),
         baseline("mdlm", "own", 16, 400.0),
-        baseline("mdlm", "best_of_n.n8.nelbo", 16, 280.0, policy="best_of_n"),
+        baseline("mdlm", "best_of_n.n8.nelbo", 16, 280.0),
         baseline("sedd", "own", 32, 230.0),
         baseline("duo", "own", 32, 150.0),
-        baseline("duo", "best_of_n.n4.nelbo", 32, 90.0, settings=n4),
+        baseline("duo", "best_of_n.n4.nelbo", 32, 90.0, decode=n4),
         baseline("ar", "own", None, 140.0),
-        replace(likelihood(1, 31.0), settings={"row": "likelihood", "baseline": "sedd"}),
+        changed(likelihood(1, 31.0), "subject.method", "sedd"),
         likelihood(1, 29.0),
     ]
     main_table = LAYOUTS["main"](Lookup(records))
@@ -129,32 +158,36 @@ def test_baselines_stand_in_their_rows_beside_the_paper_s() -> None:
     assert all(e.paper is None for e in entries(main_table, "DUO"))
     one_chain = entries(LAYOUTS["bestofn"](Lookup(records)), "MDLM, one chain")
     assert one_chain[0].measured.value == 400.0 and one_chain[0].paper == 467
-    with pytest.raises(UserError, match="claim the same place"):
-        Lookup([*records, replace(records[1], cell="again")])
+    again = changed(records[1], "settings.sampling.eps", 0.5)
+    with pytest.raises(UserError, match="claim the same place .*settings.sampling.eps=1e-05"):
+        Lookup([*records, again])
 
 
 def test_a_likelihood_is_compared_by_what_it_depends_on() -> None:
-    sampled = cell(8, "commit", 4, 3.0, precision="network x, draws float64")
+    sampled = cell(8, "commit", 4, 3.0)
     check_comparable([likelihood(1, 30.0), sampled, likelihood(8, 29.0)], "t")
-    for changes, key in (
-        ({"tokenizer": "other"}, "tokenizer"),
-        ({"ema": False}, "ema"),
-        ({"corpus_digest": "other"}, "corpus_digest"),
-        ({"precision": "network bf16-mixed"}, "network precision"),
+    for key, value in (
+        ("subject.tokenizer", "other"),
+        ("settings.ema", False),
+        ("subject.corpus", "other"),
+        ("settings.precision.network", "bf16-mixed"),
     ):
         with pytest.raises(UserError, match=f"has {key}="):
-            check_comparable([sampled, replace(likelihood(1, 30.0), **changes)], "t")
-    with pytest.raises(UserError, match="has sequences=1000 .* has sequences=900"):
+            check_comparable([sampled, changed(likelihood(1, 30.0), key, value)], "t")
+    with pytest.raises(UserError, match="has settings.sequences=1000 .* has .*sequences=900"):
         check_comparable([likelihood(1, 30.0), sampled, likelihood(8, 29.0, 900)], "t")
 
 
 def test_a_baseline_of_another_judge_or_precision_is_refused() -> None:
-    ours = cell(8, "best_of_m.nelbo", 4, 3.0, precision="network x, draws float64")
-    theirs = baseline("sedd", "own", 4, 3.0, precision="network x, draws float32")
-    with pytest.raises(UserError, match="has precision=network x, draws float32"):
-        check_comparable([ours, theirs], "t")
-    with pytest.raises(UserError, match="has judge=smollm2"):
-        check_comparable([ours, replace(theirs, judge="smollm2")], "t")
+    ours, theirs = cell(8, "best_of_m.nelbo", 4, 3.0), baseline("sedd", "own", 4, 3.0)
+    check_comparable([ours, theirs], "t")
+    for key, value in (
+        ("settings.precision.draws", "float32"),
+        ("settings.judge.label", "smollm2"),
+        ("settings.judge.label", None),
+    ):
+        with pytest.raises(UserError, match=f"has {key}={value}"):
+            check_comparable([ours, changed(theirs, key, value)], "t")
 
 
 def test_the_caption_is_of_the_samples() -> None:
@@ -189,33 +222,21 @@ def test_an_advantage_of_one_component_is_marked() -> None:
     assert rest.measured.value == pytest.approx(1 - 250 / 190)
 
 
-OTHER: dict[str, Any] = {
-    "corpus": "sotu",
-    "corpus_digest": "other",
-    "wrap": False,
-    "tokenizer": "gpt2",
-    "tokenizer_digest": "other",
-    "length": 64,
-    "judge": "smollm2",
-    "judge_revision": "abc",
-    "judge_dtype": "bfloat16",
-    "samples": 128,
-    "precision": "bf16",
-    "ema": False,
-    "seed": 9,
-}
+PLACES = sorted(must_agree(cell(1, "commit", 4, 3.0)))
 
 
-def test_every_key_that_must_agree_is_tried() -> None:
-    assert set(OTHER) == set(MUST_AGREE)
-
-
-@pytest.mark.parametrize("key", MUST_AGREE)
-def test_what_differs_is_refused_by_name(key: str) -> None:
+@pytest.mark.parametrize("place", PLACES)
+def test_what_differs_is_refused_by_name(place: str) -> None:
     one, other = cell(1, "commit", 4, 3.0), cell(8, "commit", 4, 3.0)
     check_comparable([one, other], "t")
-    with pytest.raises(UserError, match=f"has {key}="):
-        check_comparable([one, replace(other, **{key: OTHER[key]})], "t")
+    with pytest.raises(UserError, match=f"has {place}="):
+        check_comparable([one, changed(other, place, "else")], "t")
+
+
+def test_what_must_agree_is_all_but_what_tables_compare() -> None:
+    assert {"subject.corpus", "settings.seed", "settings.sampling.eps", "labels.wrap"} <= {*PLACES}
+    extended = changed(cell(1, "commit", 4, 3.0), "settings.sampling", {"new_key": 1})
+    assert "settings.sampling.new_key" in must_agree(extended)
 
 
 def test_two_judges_and_two_claims_are_refused() -> None:
@@ -224,7 +245,15 @@ def test_two_judges_and_two_claims_are_refused() -> None:
     with pytest.raises(UserError, match="several kinds"):
         Lookup([one, other])
     with pytest.raises(UserError, match="claim the same place"):
-        Lookup([one, replace(one, cell="again")])
+        Lookup([one, changed(one, "settings.seed", 2)])
+
+
+def test_of_two_records_of_the_same_samples_the_fuller_is_taken() -> None:
+    plain = cell(1, "commit", 4, 3.0)
+    more = changed(cell(1, "commit", 4, 3.0, metrics={"self_bleu": 2.0}), "settings.eval", {"n": 1})
+    for pair in ([plain, more], [more, plain]):
+        lookup = Lookup(pair)
+        assert lookup.find(1, "commit", 4) is more and lookup.records == [more]
 
 
 def test_files_are_written_and_read_back(tmp_path: Path) -> None:

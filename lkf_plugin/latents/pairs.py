@@ -1,0 +1,79 @@
+"""Which (sequence, component) pairs a branch pass must run, and what is read of each.
+
+A latent per block gives every position a component of its own. The branch runs one component per
+row, so that a sequence is run once for every component that any of its positions asks for; the head
+then sees only the positions that asked.
+
+Shape legend: B sequences, G groups, M components, L positions, N places (row, position), R pairs,
+Q places of pairs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class DistinctPairs(NamedTuple):
+    """Pairs without repetition, in the order of row * M + component.
+
+    Attributes:
+        row_R, component_R: the pairs.
+        pair_N: the pair of each request.
+    """
+
+    row_R: Tensor
+    component_R: Tensor
+    pair_N: Tensor
+
+
+def distinct_pairs(row_N: Tensor, component_N: Tensor, num_components: int) -> DistinctPairs:
+    """Pairs that any of the requests is for (sampling: a component per revealed position)."""
+    key_R, pair_N = torch.unique(row_N * num_components + component_N, return_inverse=True)
+    return DistinctPairs(key_R // num_components, key_R % num_components, pair_N)
+
+
+class WeightedPairs(NamedTuple):
+    """Pairs with weight, and the places at which they have it.
+
+    Attributes:
+        row_R, component_R: the pairs, in the order of row * M + component.
+        pair_Q, position_Q: places in pairs, pair after pair, positions in the order given.
+        source_Q: index into the N places that were given.
+        weight_Q: the weight there, not zero.
+    """
+
+    row_R: Tensor
+    component_R: Tensor
+    pair_Q: Tensor
+    position_Q: Tensor
+    source_Q: Tensor
+    weight_Q: Tensor
+
+
+def weighted_pairs(
+    weight_BGM: Tensor, group_L: Tensor, row_N: Tensor, position_N: Tensor
+) -> WeightedPairs:
+    """Pairs with any weight at the counted places (training: the second phase).
+
+    Args:
+        weight_BGM: weight of each component in each group; zero needs no pass.
+        group_L: group of each position.
+        row_N, position_N: the counted places, sequence after sequence.
+    """
+    M = weight_BGM.shape[-1]
+    weight_NM = weight_BGM[row_N, group_L[position_N]]
+    source_Q, component_Q = weight_NM.nonzero(as_tuple=True)  # host and device meet here
+    order_Q = torch.argsort(row_N[source_Q] * M + component_Q, stable=True)
+    source_Q, component_Q = source_Q[order_Q], component_Q[order_Q]
+    pairs = distinct_pairs(row_N[source_Q], component_Q, M)  # and here
+    return WeightedPairs(
+        pairs.row_R,
+        pairs.component_R,
+        pairs.pair_N,
+        position_N[source_Q],
+        source_Q,
+        weight_NM[source_Q, component_Q],
+    )

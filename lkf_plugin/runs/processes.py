@@ -1,0 +1,60 @@
+"""Several processes that share the drawing of samples, as ``torchrun`` or ``srun`` starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.decode.sample import joined
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among all.
+
+    Attributes:
+        rank: its number.
+        count: how many there are.
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @staticmethod
+    @contextlib.contextmanager
+    def join() -> Iterator[Processes]:
+        """All processes that WORLD_SIZE speaks of; one alone where it does not."""
+        count = int(os.environ.get("WORLD_SIZE", "1"))
+        if count == 1 or dist.is_initialized():
+            known = dist.is_initialized()
+            yield Processes(dist.get_rank(), dist.get_world_size()) if known else Processes()
+            return
+        dist.init_process_group("gloo")
+        try:
+            yield Processes(dist.get_rank(), dist.get_world_size())
+        finally:
+            dist.destroy_process_group()
+
+    def device(self, device: torch.device) -> torch.device:
+        """The accelerator of this process, where there are several."""
+        if device.type != "cuda" or self.count == 1:
+            return device
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+    def joined(self, decoded: Decoded | None) -> Decoded:
+        """The samples of all processes in the order of their numbers.
+
+        Args:
+            decoded: this process's; None where it has none.
+        """
+        parts = [decoded]
+        if self.count > 1:
+            parts = [None] * self.count
+            dist.all_gather_object(parts, decoded)
+        return joined([part for part in parts if part is not None])

@@ -1,0 +1,88 @@
+"""Weights of the drawn backward pass: unbiased, and sparing with passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lkf_plugin.latents.draws import (
+    drawn_weights,
+    inclusion_chances,
+    inverse_cdf,
+    subset_weights,
+    systematic,
+)
+from lkf_plugin.objective.two_phase import BackwardPlan, pair_coefficients
+
+FINE = 20_000  # midpoints of [0, 1]: the mean over them is the expectation to 1 / FINE
+
+
+@pytest.fixture
+def gamma_BGM() -> torch.Tensor:
+    torch.manual_seed(0)
+    gamma = torch.softmax(2 * torch.randn(1, 6, 5, dtype=torch.float64), -1)
+    gamma[0, 0] = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0])
+    return gamma
+
+
+@pytest.fixture
+def u_B() -> torch.Tensor:
+    return (torch.arange(FINE, dtype=torch.float64) + 0.5) / FINE
+
+
+def many(gamma_BGM: torch.Tensor) -> torch.Tensor:
+    return gamma_BGM.expand(FINE, -1, -1)
+
+
+@pytest.mark.parametrize("draws", [1, 2, 3])
+@pytest.mark.parametrize("keep_above", [1.0, 0.5])
+def test_coupled_draws_are_unbiased(gamma_BGM, u_B, draws, keep_above):
+    weight = drawn_weights(many(gamma_BGM), systematic(u_B, draws), keep_above)
+    torch.testing.assert_close(weight.mean(0), gamma_BGM[0], atol=2 / FINE, rtol=0)
+    assert (weight[:, 0] == gamma_BGM[0, 0]).all()
+    torch.testing.assert_close(weight.sum(-1), torch.ones(FINE, 6, dtype=torch.float64))
+
+
+def test_systematic_counts_are_floor_or_ceiling(gamma_BGM, u_B):
+    count = 3 * drawn_weights(many(gamma_BGM), systematic(u_B, 3))
+    assert ((count - 3 * gamma_BGM).abs() < 1 + 1e-9).all()
+
+
+def test_groups_that_agree_draw_the_same_component(gamma_BGM, u_B):
+    alike = gamma_BGM[:, 1:2].expand(FINE, 6, -1)
+    weight = drawn_weights(alike, u_B[:, None])
+    assert ((weight > 0).any(1).sum(-1) == 1).all()
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3, 4, 5])
+def test_subset_is_unbiased_and_never_exceeds_its_passes(gamma_BGM, u_B, passes):
+    weight = subset_weights(many(gamma_BGM), u_B, passes)
+    torch.testing.assert_close(weight.mean(0), gamma_BGM[0], atol=20 / FINE, rtol=0)
+    assert ((weight > 0).any(1).sum(-1) <= passes).all()
+
+
+def test_inclusion_chances_sum_to_the_passes(gamma_BGM):
+    lopsided = torch.cat([gamma_BGM, torch.eye(5, dtype=torch.float64)[1].expand(1, 6, 5)])
+    for passes in (1, 2, 3, 4):
+        q_BM = inclusion_chances(lopsided, passes)
+        assert (q_BM > 0).all() and (q_BM <= 1).all()
+        torch.testing.assert_close(q_BM.sum(-1), torch.full((2,), float(passes)).double())
+    # one component that holds everything is certain, the others share the rest
+    assert inclusion_chances(lopsided, 2)[1, 1] == 1
+
+
+@pytest.mark.parametrize("plan", [BackwardPlan(2), BackwardPlan(3, keep_above=0.4)])
+def test_one_group_draws_the_bits_of_one_latent_per_sequence(plan):
+    torch.manual_seed(0)
+    gamma_BM = torch.softmax(2 * torch.randn(7, 5), -1)
+    torch.manual_seed(1)
+    expected = pair_coefficients(gamma_BM, plan)
+    torch.manual_seed(1)
+    u_BS = torch.rand(7, plan.drawn, dtype=torch.float64)
+    assert torch.equal(drawn_weights(gamma_BM[:, None], u_BS, plan.keep_above)[:, 0], expected)
+
+
+def test_inverse_cdf_skips_what_has_no_weight(u_B):
+    weight_BM = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]]).expand(FINE, -1)
+    hit_B = inverse_cdf(weight_BM, u_B)
+    assert torch.equal(hit_B, torch.where(u_B < 0.25, 1, 3))
