@@ -57,7 +57,8 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{' '.join(self.command)} ended ({self.process.wait()}): its message is above")
+            command = " ".join(self.command)
+            raise RuntimeError(f"{command} ended ({self.process.wait()}): its message is above")
         return json.loads(line)
 
 

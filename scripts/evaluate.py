@@ -1,4 +1,4 @@
-r"""Measures a trained run: samples under any decoding policy, likelihood, and what the latent holds.
+r"""Measures a trained run: samples under any policy, likelihood, and what the latent holds.
 
     python scripts/evaluate.py outputs/demo/M8 --steps 1 2 4 8
     python scripts/evaluate.py outputs/sotu/M8-seed1 --judge smollm2 --samples 128 \
