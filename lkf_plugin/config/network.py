@@ -85,7 +85,11 @@ def network_of(type_name: Any, baseline: Any) -> type[Network]:
     if type_name == LKF:
         return LatentKernelNetwork
     name = baseline if isinstance(baseline, str) and baseline in METHODS else NONE
-    kinds: dict[str, type[Network]] = {"own": MdlmNetwork, "causal": CausalNetwork, "denoiser": DenoiserNetwork}
+    kinds: dict[str, type[Network]] = {
+        "own": MdlmNetwork,
+        "causal": CausalNetwork,
+        "denoiser": DenoiserNetwork,
+    }
     return kinds[METHODS[name].network]
 
 

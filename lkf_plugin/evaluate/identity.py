@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.registry import read_options
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.judge.judge import Judge
 from lkf_plugin.methods.method import method_name
@@ -99,7 +99,7 @@ def decode_of(settings: Mapping[str, Any], policy: str, own: bool = False) -> di
 
     Samples of a host's or method's ``own`` sampler are drawn in blocks, and depend on their size.
     """
-    options = DecodeOptions.read(settings).model_dump()
+    options = read_options(settings).model_dump()
     options["policy"] = policy
     return {**options, "block": BLOCK} if own else options
 
