@@ -33,7 +33,7 @@ BY_PROGRAM = {
     program: [c for c in COMMANDS if c.words[0].startswith(program)]
     for program in ("python", "make", "lkf", "torchrun")
 }
-EXAMPLES = ("A decoding policy", "An objective")  # sections whose files a command needs
+EXAMPLES = ("A decoding policy", "An objective", "A method")  # sections whose files a command needs
 NO_ARGUMENTS = ("portable.py", "bench_judge.py")  # or pytest's
 Compose = Callable[..., DictConfig]
 

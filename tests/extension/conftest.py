@@ -12,12 +12,13 @@ import pytest
 
 from lkf_plugin import cli
 from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.methods.method import METHODS
 from lkf_plugin.objective.objective import OBJECTIVES
 from tests.cli.conftest import TINY
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-REGISTRIES = (POLICIES, OBJECTIVES)
+REGISTRIES = (POLICIES, OBJECTIVES, METHODS)
 LIMIT = 60  # lines of an example
 
 
@@ -30,7 +31,7 @@ class Example:
         self.folder, self.lines = folder, len(section.strip().splitlines())
         self.files: list[str] = []
         for block in FENCE.findall(section):
-            named = re.match(r"# (\S+\.(?:py|yaml))\n", block)
+            named = re.match(r"(?:# @package \S+\n)?# (\S+\.(?:py|yaml))\n", block)
             if named:
                 path = folder / named[1]
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +65,9 @@ def main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
     def call(*arguments: str) -> int:
         places = (f"run_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}")
-        tiny = (*TINY, "model.num_components=3", "model.latent_blocks=1", *places)
+        latent = ("model.num_components=3", "model.latent_blocks=1")
+        mixture = any(argument.startswith("model=lkf") for argument in arguments)
+        tiny = (*TINY, *(latent if mixture else ()), *places)
         given = {argument.partition("=")[0] for argument in arguments}
         rest = [argument for argument in tiny if argument.partition("=")[0] not in given]
         monkeypatch.setattr(sys, "argv", ["main.py", *arguments, *rest])
