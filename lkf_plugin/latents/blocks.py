@@ -39,7 +39,7 @@ class Blocks:
         return 1 if self.block_length is None else -(-length // self.block_length)
 
     def group_of(self, length: int, device: torch.device | None = None) -> Tensor:
-        """The group of each position, int64 [L]; ``z_BG`` at these columns is a latent per position."""
+        """The group of each position, int64 [L]: where its latent stands in ``z_BG``."""
         return torch.arange(length, device=device) // (self.block_length or length)
 
     def sums(self, logp_BML: Tensor) -> Tensor:
