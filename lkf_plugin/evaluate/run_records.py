@@ -179,7 +179,7 @@ class RunRecords:
         resolved = {**decode, "policy": policy}
         method = method_name(config)
         plain = own and policy not in POLICIES and method != LKF
-        wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
+        wide = not own or bool(OmegaConf.select(config, "method.float64_draws"))
         settings = {
             "length": int(config.model.length),
             "seed": self.seed,
@@ -187,7 +187,7 @@ class RunRecords:
             "precision": precision_of(network, "float64" if wide else "float32"),
             "judge": judged_by,
             "samples": samples,
-            "decode": decode_of(resolved, policy, own),
+            "decode": decode_of(decode, policy, own),
             "sampling": sampling_of(config, steps if uses_steps(method) else None),
             "eval": beside_of(config, self_bleu, **beside),
         }

@@ -18,7 +18,7 @@ from lkf_plugin.errors import UserError
 from tests.cli.conftest import TINY
 from tests.extension.conftest import LIMIT, Example
 
-FILES = ["my_methods.py", "conf/baseline/pulled.yaml"]
+FILES = ["my_methods.py", "conf/method/pulled.yaml"]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def last(tmp_path: Path, name: str) -> dict[str, Any]:
 def test_teacher_and_rounds_resume_bit_for_bit(method: Callable[..., DictConfig], tmp_path: Path):
     cli.run(method("teacher"))
     teacher = tmp_path / "teacher" / "checkpoints" / "last.ckpt"
-    words = ("baseline=pulled", f"baseline.teacher={teacher}", "training.ema=0.9")
+    words = ("method=pulled", f"method.teacher={teacher}", "training.ema=0.9")
     cli.run(method("whole", *words))
     whole = last(tmp_path, "whole")
     assert whole["teacher"]["round"] == 1
@@ -71,7 +71,7 @@ def test_the_second_teacher_is_the_student_of_the_first_round(
 ):
     cli.run(method("teacher"))
     teacher = tmp_path / "teacher" / "checkpoints" / "last.ckpt"
-    words = ("baseline=pulled", f"baseline.teacher={teacher}", "training.ema=0")
+    words = ("method=pulled", f"method.teacher={teacher}", "training.ema=0")
     keep = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
     cli.run(method("run", *words, *keep))
     student = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-4.ckpt")["state_dict"]
@@ -83,9 +83,9 @@ def test_the_command_of_the_page(
     example: Callable[[str], Example], main: Callable[..., int], method: Callable[..., DictConfig]
 ):
     cli.run(method("teacher"))
-    teacher = "baseline.teacher=teacher/checkpoints/last.ckpt"
+    teacher = "method.teacher=teacher/checkpoints/last.ckpt"
     words = ["model.length=32", "trainer.max_steps=4"]
-    arguments = [a for a in example("A method").arguments if not a.startswith("baseline.teacher")]
+    arguments = [a for a in example("A method").arguments if not a.startswith("method.teacher")]
     assert main(*arguments, teacher, *words) == 0
     assert main(*arguments, *words) == 2  # no teacher
 
@@ -93,9 +93,9 @@ def test_the_command_of_the_page(
 def test_mistakes_are_told(method: Callable[..., DictConfig], tmp_path: Path):
     cli.run(method("teacher"))
     teacher = tmp_path / "teacher" / "checkpoints" / "last.ckpt"
-    words = ("baseline=pulled", f"baseline.teacher={teacher}")
-    with pytest.raises(UserError, match="baseline.rounds=3 must divide trainer.max_steps=8"):
-        cli.run(method("run", *words, "baseline.rounds=3"))
+    words = ("method=pulled", f"method.teacher={teacher}")
+    with pytest.raises(UserError, match="method.rounds=3 must divide trainer.max_steps=8"):
+        cli.run(method("run", *words, "method.rounds=3"))
     with pytest.raises(UserError, match="hidden_size"):
         cli.run(method("run", *words, "model.hidden_size=32"))
     assert not (tmp_path / "run" / "checkpoints").exists()
