@@ -34,6 +34,7 @@ from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.errors import UserError
 from lkf_plugin.report.agreetext_figure import draw_figure
 from lkf_plugin.run.load import LoadedRun, load_run
+from lkf_plugin.studies.perturbation import perturbed_start
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS_J = (1, 2, 4, 8, 32)
@@ -67,17 +68,22 @@ def main() -> None:
     )
     parser.add_argument("--samples", type=int, default=128, help="samples a cell")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--perturb", action="store_true", help="start from weights moved by one last bit"
+    )
     args = parser.parse_args()
     try:
-        run_demo(Path(args.out), args.steps, args.samples, args.seed)
+        run_demo(Path(args.out), args.steps, args.samples, args.seed, args.perturb)
     except UserError as error:
         sys.exit(f"error: {error}")
 
 
-def run_demo(out: Path, steps: int | None, samples: int, seed: int) -> None:
+def run_demo(
+    out: Path, steps: int | None, samples: int, seed: int, perturb: bool = False
+) -> None:
     """Trains what is not trained yet, samples, and writes everything to ``out``."""
     began = time.monotonic()
-    train(out, steps, seed)
+    train(out, steps, seed, perturb)
     torch.set_num_threads(min(2, os.cpu_count() or 1))
     single, mixture = (load_run(out / f"M{M}") for M in COMPONENTS)
     cells, shown = sample_all(single, mixture, samples, seed)
@@ -101,7 +107,7 @@ def run_demo(out: Path, steps: int | None, samples: int, seed: int) -> None:
 # --- training ----------------------------------------------------------------------------------
 
 
-def train(out: Path, steps: int | None, seed: int) -> None:
+def train(out: Path, steps: int | None, seed: int, perturb: bool) -> None:
     """Both models side by side, each by the command that a user would give."""
     processes = {}
     out.mkdir(parents=True, exist_ok=True)
@@ -114,6 +120,7 @@ def train(out: Path, steps: int | None, seed: int) -> None:
             f"seed={seed}",
             f"run_dir={(out / f'M{M}').resolve()}",
             *([f"trainer.max_steps={steps}"] if steps else []),
+            *(perturbed_start(seed) if perturb else []),
         ]
         print("python", *command, flush=True)
         log = (out / f"train-M{M}.log").open("w", encoding="utf-8")
@@ -243,6 +250,7 @@ def describe(single: LoadedRun, mixture: LoadedRun, samples: int, seed: int) -> 
         "selector": f"mixture NELBO, T={SELECT['score_draws']}",
         "samples": samples,
         "seed": seed,
+        "start": "moved by one last bit" if "perturb_start" in config.callbacks else "as drawn",
     }
 
 
