@@ -19,7 +19,7 @@ from sheet import Sheet
 from timing import interleaved, ratio
 from worker import SERVE, serve, workers
 
-from lkf_plugin.run.common import build_module
+from lkf_plugin.runs.common import build_module
 
 SHAPE = Shape(d=128, blocks=2)
 VARIANTS: dict[str, tuple[list[str], int]] = {  # overrides, step of the run

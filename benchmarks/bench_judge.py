@@ -9,7 +9,7 @@ import time
 from sheet import Sheet
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.judge import Judge
+from lkf_plugin.judge.judge import Judge
 
 TEXTS, LENGTH, SHOWN = 16, 128, 512
 WORDS = (

@@ -31,7 +31,7 @@ from sheet import TARGET_CAPTION, TARGET_COLUMNS, Sheet, target
 from timing import interleaved, median_ratio, ratio, timed
 
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.lightning import bind
+from lkf_plugin.methods.lkf import bind
 
 MAIN_STEPS = 32
 

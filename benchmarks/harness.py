@@ -63,16 +63,16 @@ def config_for(shape: Shape, overrides: list[str]) -> DictConfig:
 
 def has_upstream() -> bool:
     """Whether MDLM's own code is at hand, to stand beside: external/mdlm or $MDLM_HOME."""
-    from lkf_plugin.host.mdlm_checkout import find_checkout
+    from lkf_plugin.upstream.checkout import find_checkout
 
     return find_checkout() is not None
 
 
 def upstream_class(config: DictConfig) -> tuple[type, DictConfig]:
     """MDLM's own Diffusion class from its checkout, and the configuration as it takes it."""
-    from lkf_plugin.host import mdlm_shims
-    from lkf_plugin.host.mdlm_checkout import load_upstream, require_checkout
-    from lkf_plugin.host.mdlm_module import safe_diffusion
+    from lkf_plugin.upstream import shims as mdlm_shims
+    from lkf_plugin.upstream.checkout import load_upstream, require_checkout
+    from lkf_plugin.upstream.module import safe_diffusion
 
     mdlm_shims.install(on_gpu=torch.cuda.is_available())
     config = copy.deepcopy(config)

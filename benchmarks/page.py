@@ -16,8 +16,8 @@ from typing import Any
 
 from sheet import TARGET_CAPTION, dependencies, markdown
 
+from experiments.pages.command import page_command
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_command import page_command
 
 TARGETS = "targets"
 

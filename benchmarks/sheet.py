@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from timing import Times
 
-from lkf_plugin.evaluate.provenance import code_version, machine
+from lkf_plugin.records.provenance import code_version, machine
 
 OUT = Path("outputs/bench")
 Rows = list[list[str]]

@@ -20,7 +20,7 @@ from harness import (
 )
 
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.lightning import bind
+from lkf_plugin.methods.lkf import bind
 from lkf_plugin.objective import two_phase
 
 FLAT, PEAKED = 0.1, 30.0  # scales of the latent embedding

@@ -35,7 +35,7 @@ def config_folder() -> Path:
 
 def run(config: DictConfig) -> Any:
     """Does what a composed configuration asks for."""
-    from lkf_plugin.host.select import select_host
+    from lkf_plugin.upstream.select import select_host
 
     resolve_paths(
         config, HydraConfig.get().runtime.cwd if HydraConfig.initialized() else os.getcwd()
@@ -43,18 +43,18 @@ def run(config: DictConfig) -> Any:
     host = select_host(config)
     validate(config, host)
     if config.mode == "sample_eval":
-        from lkf_plugin.run.sample_eval import sample_eval
+        from lkf_plugin.modes.sample_eval import sample_eval
 
         return sample_eval(config, host)
     if host == "mdlm":
-        from lkf_plugin.host.mdlm import run as run_in_mdlm
+        from lkf_plugin.upstream.run import run as run_in_mdlm
 
         return run_in_mdlm(config)
     if config.mode == "ppl_eval":
-        from lkf_plugin.run.ppl_eval import ppl_eval
+        from lkf_plugin.modes.ppl_eval import ppl_eval
 
         return ppl_eval(config)
-    from lkf_plugin.run.train import train
+    from lkf_plugin.modes.train import train
 
     return train(config)
 

@@ -11,10 +11,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from lkf_plugin.baselines.settings import BASELINES, NONE, check_baseline, check_process
 from lkf_plugin.decode.compiled import MODES
 from lkf_plugin.errors import UserError
-from lkf_plugin.token_head import BACKENDS
+from lkf_plugin.methods.settings import BASELINES, NONE, check_baseline, check_process
+from lkf_plugin.token_head.logprob import BACKENDS
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": ("train", "ppl_eval", "sample_eval"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 def checkout_of_script() -> Path | None:
     """The MDLM checkout whose main.py is the script that this process runs, or None."""
-    from lkf_plugin.host.mdlm_checkout import is_checkout
+    from lkf_plugin.upstream.checkout import is_checkout
 
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lkf_plugin.compare.page import tables
-from lkf_plugin.report.page_command import page_command
+from experiments.compare.page import tables
+from experiments.pages.command import page_command
 
 if __name__ == "__main__":
     page_command(__doc__, Path("docs/records"), Path("docs/baselines.md"), tables)

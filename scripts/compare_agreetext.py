@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lkf_plugin.compare.agreetext import ROWS, compare
+from experiments.compare.agreetext import ROWS, compare
 from lkf_plugin.errors import UserError
 
 

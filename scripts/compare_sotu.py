@@ -15,9 +15,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from lkf_plugin.compare.sotu import GRID, ROWS, compare
+from experiments.compare.sotu import GRID, ROWS, compare
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.judge import Judge
+from lkf_plugin.judge.judge import Judge
 
 
 def main() -> None:

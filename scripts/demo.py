@@ -26,15 +26,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from experiments.demo.figure import draw_figure
+from experiments.studies.perturbation import perturbed_start
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.decode.best_of_m import best_of_m
 from lkf_plugin.decode.best_of_n import best_of_n
 from lkf_plugin.decode.commit import commit
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.agreetext_figure import draw_figure
-from lkf_plugin.run.load import LoadedRun, load_run
-from lkf_plugin.studies.perturbation import perturbed_start
+from lkf_plugin.runs.load import LoadedRun, load_run
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS_J = (1, 2, 4, 8, 32)

@@ -15,9 +15,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from lkf_plugin.baselines.convert import LAYOUTS, Wanted, export_checkpoint, import_checkpoint
-from lkf_plugin.baselines.foreign import METHODS
 from lkf_plugin.errors import UserError
+from lkf_plugin.exchange.convert import LAYOUTS, Wanted, export_checkpoint, import_checkpoint
+from lkf_plugin.exchange.foreign import METHODS
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from lkf_plugin.report.command import main
+from experiments.tables.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

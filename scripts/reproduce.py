@@ -16,12 +16,12 @@ import sys
 import time
 from pathlib import Path
 
+from experiments.paper.plan import TABLES, jobs_of
+from experiments.paper.reproduce import job_name, reproduce
+from experiments.paper.scales import SCALES, Corpus
+from experiments.tables.command import write_report
 from lkf_plugin.config import cpu_count, default_accelerator
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.plan import TABLES, jobs_of
-from lkf_plugin.evaluate.reproduce import job_name, reproduce
-from lkf_plugin.evaluate.scales import SCALES, Corpus
-from lkf_plugin.report.command import write_report
 
 
 def main() -> int:

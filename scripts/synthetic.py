@@ -20,10 +20,10 @@ from pathlib import Path
 
 import torch
 
+from experiments.studies.catalog import PAPER_STEPS, STUDIES, Budget, run_study
+from experiments.studies.figures import draw
+from experiments.studies.targets import report
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.synthetic_figures import draw
-from lkf_plugin.studies.catalog import PAPER_STEPS, STUDIES, Budget, run_study
-from lkf_plugin.studies.targets import report
 
 
 def main() -> None:

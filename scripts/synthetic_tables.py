@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lkf_plugin.report.page_command import page_command
-from lkf_plugin.report.synthetic_runs import read_records
-from lkf_plugin.report.synthetic_tables import tables
+from experiments.pages.command import page_command
+from experiments.studies.runs import read_records
+from experiments.studies.tables import tables
 
 
 def blocks(records: Path) -> dict[str, str]:

@@ -19,8 +19,8 @@ from torch import Tensor
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import Samples
 from lkf_plugin.evaluate.diversity import as_sequences, pooled_entropy
-from lkf_plugin.evaluate.estimate import Estimate, jackknife_error, jackknife_groups
 from lkf_plugin.evaluate.quality import Quality
+from lkf_plugin.records.estimate import Estimate, jackknife_error, jackknife_groups
 
 WITHOUT_FAVOURITE = "without_favourite"
 ONE_FEWER = "one_fewer"

@@ -19,7 +19,7 @@ from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.decode.registry import POLICIES
 from lkf_plugin.errors import UserError
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 
 @dataclass(frozen=True)

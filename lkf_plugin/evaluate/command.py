@@ -15,12 +15,12 @@ from omegaconf import OmegaConf
 from lkf_plugin.config import cpu_count
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.evaluation import Evaluation
-from lkf_plugin.evaluate.mauve import FEATURIZER, require_mauve
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
-from lkf_plugin.evaluate.record import ResultRecord
-from lkf_plugin.run.load import LoadedRun, load_run
-from lkf_plugin.run.settings import CONFIG
+from lkf_plugin.judge.mauve import FEATURIZER, require_mauve
+from lkf_plugin.records.record import ResultRecord
+from lkf_plugin.runs.load import LoadedRun, load_run
+from lkf_plugin.runs.settings import CONFIG
 
 STEPS = (1, 2, 4, 8, 16, 32)
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.estimate import (
+from lkf_plugin.records.estimate import (
     Estimate,
     jackknife_error,
     jackknife_groups,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 
 from lkf_plugin.evaluate.diversity import as_sequences
-from lkf_plugin.evaluate.estimate import Estimate
-from lkf_plugin.evaluate.judge import decode_samples
 from lkf_plugin.evaluate.quality import AgreeTextQuality, Quality, TextQuality
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.judge.judge import decode_samples
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.runs.load import LoadedRun
 
 
 def real_text(run: LoadedRun, count: int) -> tuple[torch.Tensor, torch.Tensor]:

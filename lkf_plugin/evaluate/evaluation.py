@@ -22,15 +22,15 @@ from lkf_plugin.evaluate.attribution import (
 )
 from lkf_plugin.evaluate.cells import Samples, decode_cell, row_name
 from lkf_plugin.evaluate.ends import both_ends, real_text
-from lkf_plugin.evaluate.estimate import Estimate
-from lkf_plugin.evaluate.judge import decode_samples
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
-from lkf_plugin.evaluate.mauve import mauve, mauve_name
 from lkf_plugin.evaluate.quality import Quality
-from lkf_plugin.evaluate.record import LIKELIHOOD, ResultRecord, Scalar, read_record
 from lkf_plugin.evaluate.run_records import RunRecords, precision_name
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.judge.judge import decode_samples
+from lkf_plugin.judge.mauve import mauve, mauve_name
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import LIKELIHOOD, ResultRecord, Scalar, read_record
+from lkf_plugin.runs.load import LoadedRun
 
 INFORMATION = "information"
 PRECISION = precision_name("32-true", "float64")

@@ -10,11 +10,11 @@ import torch
 
 from lkf_plugin.decode.engine import RolloutEngine, Rollouts
 from lkf_plugin.decode.noise import mix
-from lkf_plugin.evaluate.estimate import Estimate, mean_and_error
 from lkf_plugin.information.laws import network_law
 from lkf_plugin.information.step import StepInformation, step_information
 from lkf_plugin.kernel import entropy
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.records.estimate import Estimate, mean_and_error
+from lkf_plugin.runs.load import LoadedRun
 
 
 @torch.no_grad()

@@ -17,11 +17,11 @@ from tqdm.auto import tqdm
 
 from lkf_plugin.corruption import move_chance_from_sigma, nelbo_weight
 from lkf_plugin.decode.noise import Stream, mix, uniforms
-from lkf_plugin.evaluate.estimate import Estimate, bootstrap_ratio
 from lkf_plugin.kernel import responsibilities
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.objective.mixture import marginal_nll
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
+from lkf_plugin.runs.load import LoadedRun
 
 DECILES = 10
 

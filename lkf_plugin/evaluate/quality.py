@@ -16,8 +16,8 @@ from torch import Tensor
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.diversity import as_sequences, diversity
-from lkf_plugin.evaluate.estimate import Estimate, mean_and_error
-from lkf_plugin.evaluate.judge import Judge, JudgeScore, decode_samples
+from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
+from lkf_plugin.records.estimate import Estimate, mean_and_error
 
 VALID = "valid"
 

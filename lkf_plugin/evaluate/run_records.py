@@ -10,18 +10,18 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.baselines.settings import NONE, baseline_name
-from lkf_plugin.evaluate.estimate import Estimate
-from lkf_plugin.evaluate.judge import Judge
-from lkf_plugin.evaluate.provenance import (
+from lkf_plugin.judge.judge import Judge
+from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.provenance import (
     checkpoint_digest,
     code_version,
     library_versions,
     machine,
 )
-from lkf_plugin.evaluate.record import ResultRecord, Scalar, write_record
-from lkf_plugin.run.load import LoadedRun
-from lkf_plugin.run.settings import flatten
+from lkf_plugin.records.record import ResultRecord, Scalar, write_record
+from lkf_plugin.runs.load import LoadedRun
+from lkf_plugin.runs.settings import flatten
 
 OWN = "own"  # row of another method's own sampler
 STEPLESS = ("ar",)  # methods whose samples do not depend on J

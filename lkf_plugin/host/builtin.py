@@ -25,9 +25,9 @@ from lkf_plugin.corruption import (
     nelbo_weight,
 )
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.judge import Judge, decode_samples
 from lkf_plugin.host.ancestral import AncestralSampler
 from lkf_plugin.host.contract import Loss
+from lkf_plugin.judge.judge import Judge, decode_samples
 from lkf_plugin.subs import NEG_INFINITY, subs_log_probs
 from lkf_plugin.train.metrics import likelihood
 from lkf_plugin.train.module import TrainingModule

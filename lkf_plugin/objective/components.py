@@ -15,7 +15,7 @@ from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.subs import subs_log_probs
-from lkf_plugin.token_head import token_logprob
+from lkf_plugin.token_head.logprob import token_logprob
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from lkf_plugin.objective.components import (
     spread,
 )
 from lkf_plugin.objective.mixture import MixtureObjective
-from lkf_plugin.token_head import token_logprob, weighted_token_logprob
+from lkf_plugin.token_head.logprob import token_logprob, weighted_token_logprob
 
 
 @dataclass(frozen=True)

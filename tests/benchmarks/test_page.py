@@ -10,8 +10,8 @@ import torch
 from page import blocks
 from sheet import TARGET_CAPTION, TARGET_COLUMNS, Sheet, target
 
+from experiments.pages.blocks import fill
 from lkf_plugin.errors import UserError
-from lkf_plugin.report.page_blocks import fill
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"

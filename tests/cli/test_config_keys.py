@@ -11,7 +11,7 @@ from omegaconf.errors import InterpolationResolutionError, UnsupportedInterpolat
 
 from lkf_plugin import cli
 from lkf_plugin.config import RESOLVERS, validate
-from lkf_plugin.run.settings import flatten
+from lkf_plugin.runs.settings import flatten
 
 Compose = Callable[..., DictConfig]
 CONFIGS = Path(cli.config_folder())

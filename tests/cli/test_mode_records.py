@@ -10,10 +10,10 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from lkf_plugin.baselines.spread import Spread
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.record import read_record
 from lkf_plugin.host.builtin import Diffusion
+from lkf_plugin.records.record import read_record
+from lkf_plugin.train.spread import Spread
 from tests.tiny import LKF_OVERRIDES as LKF
 
 Compose = Callable[..., DictConfig]

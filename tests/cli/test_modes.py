@@ -17,10 +17,10 @@ from omegaconf import DictConfig
 
 from lkf_plugin.data import prepare
 from lkf_plugin.errors import UserError
-from lkf_plugin.host.select import select_host
-from lkf_plugin.run.lock import only_trainer_of
-from lkf_plugin.run.sample_eval import read_prompt
+from lkf_plugin.modes.sample_eval import read_prompt
+from lkf_plugin.runs.lock import only_trainer_of
 from lkf_plugin.train.finite import NonFiniteError
+from lkf_plugin.upstream.select import select_host
 from tests.tiny import LKF_OVERRIDES as LKF
 
 Compose = Callable[..., DictConfig]
@@ -177,7 +177,7 @@ def test_host_auto_and_mdlm(
     compose: Compose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("MDLM_HOME", raising=False)
-    monkeypatch.setattr("lkf_plugin.host.mdlm_checkout.submodule_folder", lambda: tmp_path)
+    monkeypatch.setattr("lkf_plugin.upstream.checkout.submodule_folder", lambda: tmp_path)
     assert select_host(compose()) == "builtin"
     with pytest.raises(UserError, match="needs an MDLM checkout"):
         select_host(compose("host=mdlm"))

@@ -8,7 +8,7 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.decode.registry import POLICIES
 from lkf_plugin.evaluate.cells import decode_cell
 from lkf_plugin.evaluate.policies import policy_settings
-from lkf_plugin.run.load import LoadedRun, load_run
+from lkf_plugin.runs.load import LoadedRun, load_run
 from tests.evaluate.small_run import train
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 from tests.evaluate.small_run import tiny_run
 
 WORDS = "the cat sat on a mat and the dog ran to the old red barn while rain fell all night"

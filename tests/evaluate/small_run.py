@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 
 from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.run.load import LoadedRun, load_run
+from lkf_plugin.runs.load import LoadedRun, load_run
 
 TINY = (
     "experiment=demo",

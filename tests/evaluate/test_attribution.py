@@ -18,7 +18,7 @@ from lkf_plugin.evaluate.attribution import (
     share_entropy,
 )
 from lkf_plugin.evaluate.cells import Samples
-from lkf_plugin.evaluate.estimate import Estimate, mean_and_error
+from lkf_plugin.records.estimate import Estimate, mean_and_error
 
 
 class TokenQuality:

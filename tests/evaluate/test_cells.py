@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from experiments.paper.plan import TABLES, jobs_of
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import decode_cell, row_name
-from lkf_plugin.evaluate.plan import TABLES, jobs_of
 from lkf_plugin.evaluate.policies import policy_settings
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 
 @pytest.mark.parametrize("name", ["commit", "best_of_m", "halving", "calibrated", "probe"])

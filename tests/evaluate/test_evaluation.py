@@ -18,9 +18,9 @@ from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
-from lkf_plugin.evaluate.record import write_record
 from lkf_plugin.objective.components import HeadSettings, component_scores
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.records.record import write_record
+from lkf_plugin.runs.load import LoadedRun
 
 
 def evaluation(run: LoadedRun, folder: Path, samples: int = 6) -> Evaluation:

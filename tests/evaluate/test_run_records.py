@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.evaluate.run_records import RunRecords, method_of
-from lkf_plugin.run.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun
 
 
 def config(*overrides: str) -> DictConfig:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, open_dict
 from lkf_plugin.cli import config_folder
 from lkf_plugin.cli import run as run_config
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.host import mdlm_checkout
+from lkf_plugin.upstream import checkout as mdlm_checkout
 
 CORPUS = ("data=agreetext", "data.train_sequences=64", "data.valid_sequences=16")
 TINY = (

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.studies.theory import agreement, rate_errors
 from lkf_plugin.information.product_mixture import (
     ProductMixture,
     all_strings,
@@ -27,7 +28,6 @@ from lkf_plugin.information.theorems import (
     parity_bound,
     random_coordinatewise_generator,
 )
-from lkf_plugin.studies.theory import agreement, rate_errors
 
 
 def random_law(cells: int, generator: torch.Generator, sharp: float) -> torch.Tensor:

@@ -17,7 +17,7 @@ from lkf_plugin.objective.components import (
 )
 from lkf_plugin.objective.mixture import mixture_objective
 from lkf_plugin.objective.two_phase import BackwardPlan, pair_coefficients, two_phase_objective
-from lkf_plugin.token_head import token_logprob
+from lkf_plugin.token_head.logprob import token_logprob
 from tests.tiny import tiny_backbone
 
 MASK, M = 2, 5

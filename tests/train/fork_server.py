@@ -11,8 +11,8 @@ import os
 import sys
 
 import lkf_plugin.cli
-import lkf_plugin.lightning
-import lkf_plugin.run.train  # noqa: F401
+import lkf_plugin.methods.lkf
+import lkf_plugin.modes.train  # noqa: F401
 
 
 def child(args: list[str], out: str, err: str) -> None:

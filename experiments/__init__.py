@@ -1,0 +1,1 @@
+"""The reproduction: the paper's tables, comparisons and studies. The library never imports it."""

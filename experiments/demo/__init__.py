@@ -1,0 +1,1 @@
+"""make demo: agreement broken by independent draws, kept by a latent."""

@@ -1,0 +1,1 @@
+"""Pages of docs/ whose tables are filled from records."""

@@ -1,0 +1,245 @@
+"""What is measured on a trained network of the two-time corpora.
+
+Shape legend: B rows, L positions, M components. Unit: nats.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.studies.recipe import Recipe
+from experiments.studies.sampling import best_of_components, frozen_samples
+from experiments.studies.training import HEAD
+from lkf_plugin.backbone.latent import LatentKernelBackbone
+from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
+from lkf_plugin.corpora.parity import Parity
+from lkf_plugin.corruption import draw_two_times, mask_tokens, reveal_chance, reveal_tokens
+from lkf_plugin.decode.noise import Stream
+from lkf_plugin.information.along import PointInformation, information_at
+from lkf_plugin.information.laws import network_law
+from lkf_plugin.information.sample_tc import (
+    SHUFFLES,
+    chain_total_correlation,
+    draw_step,
+    plug_in_total_correlation,
+)
+from lkf_plugin.information.step import Estimate, step_information
+from lkf_plugin.kernel import log_mixture
+from lkf_plugin.objective.two_time import two_time_scores
+from lkf_plugin.train.seeding import derive_seed, seed_position
+
+HELD_OUT = "held out"  # apart from every training step's draws
+ROWS = 10_000
+CHUNK = 1000  # rows a seed
+SLICE = 50  # rows scored at once: small enough for a processor's cache
+STEPS_J = (1, 2, 4, 8, 16, 32)
+SAMPLES = 512
+GRID = ((0.0, 0.25), (0.0, 0.5), (0.0, 0.75), (0.0, 1.0), (0.25, 0.5), (0.25, 1.0), (0.5, 1.0))
+
+
+@torch.no_grad()
+def paired_excess(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement | Parity, recipe: Recipe
+) -> tuple[Estimate, Estimate]:
+    """(held-out two-time loss, its excess over the exact optimum on the same draws).
+
+    The optimum is that of M components for hidden agreement, and that of M = 1 for parity. The
+    draws are the same for every model.
+    """
+    losses, gaps = [], []
+    # beyond V components hidden agreement's optimum is the truth; parity's is M = 1's
+    components = recipe.components if isinstance(corpus, HiddenAgreement) else 1
+    for chunk in range(ROWS // CHUNK):
+        x1_BL = corpus.sample(CHUNK, derive_seed(0, HELD_OUT, chunk))
+        seed_position(0, HELD_OUT, "noise", chunk)
+        t_B, s_B = draw_two_times(CHUNK, "cpu", recipe.t_max)
+        xt_BL = mask_tokens(x1_BL, 1 - t_B[:, None], corpus.mask_id)
+        xs_BL = reveal_tokens(xt_BL, x1_BL, reveal_chance(t_B, s_B)[:, None], corpus.mask_id)
+        loss_B = torch.cat(
+            [
+                _transition_loss(backbone, recipe, *rows)
+                for rows in zip(
+                    *(x.split(SLICE) for x in (xt_BL, xs_BL, t_B, s_B)), strict=True
+                )
+            ]
+        )
+        reference_B = corpus.log_reference(xs_BL, xt_BL, t_B.double(), s_B.double(), components)
+        losses.append(loss_B)
+        gaps.append(loss_B + reference_B)
+    return _mean(torch.cat(losses)), _mean(torch.cat(gaps))
+
+
+def _transition_loss(
+    backbone: LatentKernelBackbone,
+    recipe: Recipe,
+    xt_BL: Tensor,
+    xs_BL: Tensor,
+    t_B: Tensor,
+    s_B: Tensor,
+) -> Tensor:
+    """-log Psi(x_s | x_t) of each row, float64 [B]."""
+    masked_BL = xt_BL == backbone.mask_index
+    scores = two_time_scores(backbone, xt_BL, xs_BL, masked_BL, t_B, s_B, recipe.form, HEAD)
+    return -log_mixture(scores.logw_BM.double(), scores.logp_BML.double().sum(-1))
+
+
+def _mean(values_S: Tensor) -> Estimate:
+    return Estimate(values_S.mean().item(), (values_S.std() / math.sqrt(len(values_S))).item())
+
+
+def optimum(corpus: HiddenAgreement | Parity, recipe: Recipe) -> float:
+    """The exact loss that ``paired_excess`` measures against, in expectation."""
+    components = recipe.components if isinstance(corpus, HiddenAgreement) else 1
+    return corpus.nll(components, recipe.t_max)
+
+
+def full_step(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement | Parity, recipe: Recipe
+) -> PointInformation:
+    """I and TC of the step from 0 to 1."""
+    law = network_law(backbone, recipe.form)
+    return information_at(law, corpus.sample, corpus.mask_id, 0.0, 1.0)
+
+
+def measure_likelihood(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement | Parity, recipe: Recipe
+) -> dict[str, Any]:
+    """Loss, excess, and I and TC of the full transition: a row of Table hidden."""
+    loss, excess = paired_excess(backbone, corpus, recipe)
+    point = full_step(backbone, corpus, recipe)
+    return {
+        "nll": loss,
+        "excess": excess,
+        "optimum": optimum(corpus, recipe),
+        "information": point.information,
+        "total_correlation": point.total_correlation,
+        "information_ceiling": point.information_ceiling,
+        "total_correlation_ceiling": point.total_correlation_ceiling,
+    }
+
+
+def measure_support(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement, recipe: Recipe
+) -> dict[str, Any]:
+    """In-support rate, recall and entropy of the value against J, one frozen component a sample."""
+    rates, recalls, entropies = [], [], []
+    for J in STEPS_J:
+        x_GL, _ = frozen_samples(
+            backbone, corpus.length, SAMPLES, J, seed=1, form=recipe.form
+        )
+        rates.append(rate_of(corpus.in_support(x_GL)))
+        recalls.append(corpus.recall(x_GL))
+        entropies.append(corpus.value_entropy(x_GL))
+    exact = [corpus.few_step_validity(J, recipe.components) for J in STEPS_J]
+    return {
+        "J": list(STEPS_J),
+        "in_support": rates,
+        "in_support_exact": exact,
+        "recall": recalls,
+        "value_entropy": entropies,
+        "samples": SAMPLES,
+    }
+
+
+def rate_of(hit_S: Tensor) -> Estimate:
+    """A share with its binomial standard error."""
+    rate = hit_S.double().mean().item()
+    return Estimate(rate, math.sqrt(rate * (1 - rate) / len(hit_S)))
+
+
+def measure_probe(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement | Parity, recipe: Recipe
+) -> dict[str, Any]:
+    """I and TC along (t, s) with the exact optimum beside them."""
+    law = network_law(backbone, recipe.form)
+    M = recipe.components
+    points = []
+    for t, s in GRID:
+        found = information_at(law, corpus.sample, corpus.mask_id, t, s)
+        points.append(
+            {
+                "t": t,
+                "s": s,
+                "information": found.information,
+                "total_correlation": found.total_correlation,
+                "information_exact": float(corpus.information(t, s, M)),
+                "total_correlation_exact": float(corpus.captured_correlation(t, s, M)),
+                "total_correlation_ceiling": found.total_correlation_ceiling,
+            }
+        )
+    return {"points": points}
+
+
+def measure_modes(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement, recipe: Recipe
+) -> dict[str, Any]:
+    """Frozen components one by one, the shuffle of k, and what selection does to diversity."""
+    M, draws = recipe.components, 256
+    component_G = torch.arange(M).repeat_interleave(draws)
+    x_GL, _ = frozen_samples(
+        backbone, corpus.length, M * draws, 1, 2, recipe.form, component_G=component_G
+    )
+    good_MG = corpus.in_support(x_GL).view(M, draws)
+    # row k: share of each value among the tokens of component k
+    share_MV = torch.nn.functional.one_hot(x_GL, corpus.values + 1).double()
+    share_MV = share_MV.view(M, draws, corpus.length, -1).mean((1, 2))
+    x_MGL = x_GL.view(M, draws, corpus.length)
+    metrics: dict[str, Any] = {
+        "value_share": share_MV[:, : corpus.values].tolist(),
+        "in_support": [rate_of(good_G) for good_G in good_MG],
+        "distinct_values": len(set(share_MV[:, : corpus.values].argmax(-1).tolist())),
+        "component_chain_tc": [chain_total_correlation(x_GL) for x_GL in x_MGL],
+    }
+    metrics["shuffle"] = measure_shuffle(backbone, corpus, recipe)
+    metrics["selection"] = measure_selection(backbone, corpus)
+    return metrics
+
+
+def measure_shuffle(
+    backbone: LatentKernelBackbone,
+    corpus: HiddenAgreement,
+    recipe: Recipe,
+    samples: int = 8192,
+) -> dict[str, Any]:
+    """Sample TC of the full transition under the three shuffles of k, and of independent tokens."""
+    x_1L = torch.full((1, corpus.length), corpus.mask_id)
+    logw_BM, logp_BMLV = network_law(backbone, recipe.form)(x_1L, 0.0, 1.0)
+    generator = torch.Generator().manual_seed(3)
+    found: dict[str, Any] = {"samples": samples}
+    for shuffle in SHUFFLES:
+        x_SL = draw_step(logw_BM[0], logp_BMLV[0], samples, generator, shuffle)
+        found[f"chain_{shuffle}"] = chain_total_correlation(x_SL)
+        found[f"plug_in_{shuffle}"] = plug_in_total_correlation(x_SL)
+    independent_SL = torch.randint(corpus.values, (samples, corpus.length), generator=generator)
+    found["plug_in_factorized"] = plug_in_total_correlation(independent_SL)
+    found["chain_factorized"] = chain_total_correlation(independent_SL)
+    found["estimator"] = step_information(logw_BM[0], logp_BMLV[0]).total_correlation
+    return found
+
+
+def measure_selection(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement, samples: int = 128
+) -> dict[str, Any]:
+    """Best of M at J = 1: the argmin of the NELBO against a draw from softmax(-NELBO)."""
+    decoded = best_of_components(backbone, corpus.length, samples, 1, seed=5)
+    scores_GC = decoded.score_GC
+    assert scores_GC is not None
+    asked = torch.Generator().manual_seed(int(Stream.SELECT))
+    chosen_G = torch.multinomial(torch.softmax(-scores_GC, -1), 1, generator=asked).squeeze(-1)
+    # the same chains again: a chain is a function of its sample, component and seed
+    x_GL, _ = frozen_samples(
+        backbone, corpus.length, samples, 1, seed=5, component_G=chosen_G
+    )
+    routed_GL, _ = frozen_samples(backbone, corpus.length, samples, 1, seed=5)
+    found: dict[str, Any] = {"samples": samples}
+    for name, rows_GL in (("argmin", decoded.x_GL), ("softmax", x_GL), ("router", routed_GL)):
+        found[name] = {
+            "in_support": rate_of(corpus.in_support(rows_GL)),
+            "distinct_values": round(corpus.recall(rows_GL) * corpus.values),
+            "value_entropy": corpus.value_entropy(rows_GL),
+        }
+    return found

@@ -1,0 +1,249 @@
+"""Public checkpoints into this plugin's layout, and back.
+
+What comes out of an import holds tensors and plain numbers only: `state_dict` under `backbone.` and
+`ema`, which host=builtin, host=mdlm, `eval.checkpoint_path` and `init.from_checkpoint` read alike.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from lkf_plugin.backbone import MatchedTrunk
+from lkf_plugin.backbone.warm_start import read_checkpoint
+from lkf_plugin.errors import UserError
+from lkf_plugin.exchange.foreign import METHODS, PREFIX, Foreign, read_foreign
+from lkf_plugin.exchange.mask_row import row_order, take_rows
+from lkf_plugin.exchange.pickles import write_plain
+from lkf_plugin.methods.causal import CausalTransformer
+
+LAYOUTS = ("sedd", "huggingface")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user says of a checkpoint; None leaves it to the file.
+
+    Attributes:
+        method: mdlm, sedd, duo or ar.
+        mask_index, vocab_size: of our tokenizer; given together they move the mask's row.
+        source_mask: the checkpoint's mask id, where its layout does not tell.
+        length: sequence length.
+    """
+
+    method: str | None = None
+    mask_index: int | None = None
+    vocab_size: int | None = None
+    source_mask: int | None = None
+    length: int | None = None
+
+
+def import_checkpoint(
+    source: Path, target: Path, trust_pickle: bool, wanted: Wanted | None = None
+) -> list[str]:
+    """Converts `source` to `target`; a configuration is saved beside it with suffix .yaml.
+
+    Returns:
+        Overrides that describe the model on our command line.
+
+    Raises:
+        UserError: unreadable, another network, another vocabulary, or a mask row left open.
+    """
+    wanted = wanted or Wanted()
+    foreign = read_foreign(source, trust_pickle)
+    method = wanted.method or foreign.method
+    if method not in METHODS:
+        raise UserError(f"{source} does not say what it is: give --method, {', '.join(METHODS)}")
+    network = network_of(foreign, method, source)
+    check_weights(network, foreign.state, source)
+    average = checked_average(network, foreign.average, source)
+    order = _order(foreign, method, wanted, source)
+    state = foreign.state
+    if order is not None:
+        state = {name: take_rows(name, tensor, order) for name, tensor in state.items()}
+        if average is not None:
+            named = zip(_parameter_names(network), average["shadow_params"], strict=True)
+            average["shadow_params"] = [take_rows(name, shadow, order) for name, shadow in named]
+    converted = {**foreign.extra}
+    converted["state_dict"] = {PREFIX + name: tensor for name, tensor in state.items()}
+    if average is not None:
+        converted["ema"] = average
+    write_plain(converted, target)
+    if foreign.config is not None:
+        plain = OmegaConf.to_container(foreign.config)
+        OmegaConf.save(OmegaConf.create(plain), target.with_suffix(".yaml"))
+    return overrides(foreign, network, method, wanted.length or foreign.length, average)
+
+
+def network_of(foreign: Foreign, method: str, source: Path) -> nn.Module:
+    """The network that the weights' shapes describe, without storage."""
+    sizes = sizes_of(foreign.state, source)
+    with torch.device("meta"):
+        if method == "ar":
+            causal = {k: sizes[k] for k in ("hidden_size", "n_blocks", "n_heads")}
+            return CausalTransformer(sizes["vocab_size"], dropout=0.0, **causal)
+        return MatchedTrunk(dropout=0.0, **sizes)
+
+
+def sizes_of(state: dict[str, Tensor], source: Path) -> dict[str, Any]:
+    """Sizes of the network from the shapes of its weights."""
+    try:
+        vocab_size, hidden_size = state["vocab_embed.embedding"].shape
+        blocks = [int(name.split(".")[1]) for name in state if name.startswith("blocks.")]
+        sigma = state.get("sigma_map.mlp.0.weight")
+        return {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "n_blocks": max(blocks) + 1,
+            "n_heads": hidden_size // (2 * state["rotary_emb.inv_freq"].shape[0]),
+            "cond_dim": 128 if sigma is None else sigma.shape[0],
+        }
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{source} is no network of MDLM's kind: it lacks {error}") from error
+
+
+def check_weights(network: nn.Module, state: dict[str, Tensor], source: Path) -> None:
+    """Raise a UserError unless names and shapes of `state` are the network's."""
+    wanted = {name: tensor.shape for name, tensor in network.state_dict().items()}
+    missing, unknown = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
+    if missing or unknown:
+        name = (missing or unknown)[0]
+        raise UserError(
+            f"{source} is not of the method's network: it "
+            f"{'lacks' if missing else 'has an unknown'} {PREFIX}{name}"
+        )
+    for name, shape in wanted.items():
+        _require_shape(PREFIX + name, state[name], shape, source)
+
+
+def checked_average(
+    network: nn.Module, average: dict[str, Any] | None, source: Path
+) -> dict[str, Any] | None:
+    """The weight average, whose shadows lie in the order of the network's parameters."""
+    if average is None:
+        return None
+    named = list(network.named_parameters())
+    shadows = list(average["shadow_params"])
+    if len(shadows) != len(named):
+        raise UserError(
+            f"{source} averages {len(shadows)} weights, but its network has {len(named)}"
+        )
+    for (name, parameter), shadow in zip(named, shadows, strict=True):
+        _require_shape(f"the average of {PREFIX}{name}", shadow, parameter.shape, source)
+    return {
+        "decay": float(average["decay"]),
+        "num_updates": int(average["num_updates"] or 0),
+        "shadow_params": [shadow.detach().clone() for shadow in shadows],
+    }
+
+
+def _require_shape(name: str, tensor: Tensor, shape: torch.Size, source: Path) -> None:
+    if tensor.shape != shape:
+        raise UserError(
+            f"in {source}, {name} has shape {tuple(tensor.shape)}, and {tuple(shape)} by its "
+            "other weights"
+        )
+
+
+def _parameter_names(network: nn.Module) -> list[str]:
+    return [name for name, _ in network.named_parameters()]
+
+
+def _order(foreign: Foreign, method: str, wanted: Wanted, source: Path) -> list[int] | None:
+    """How rows move, or None where they stay."""
+    rows = foreign.state["vocab_embed.embedding"].shape[0]
+    size = wanted.vocab_size
+    if wanted.mask_index is None:
+        if size is not None and size != rows:
+            raise UserError(f"{source} has {rows} rows, not {size}: give --mask-index, too")
+        return None
+    size = rows if size is None else size
+    if method == "duo":
+        if size != rows:
+            raise UserError(f"{source} has {rows} rows, not {size}: DUO has no mask to move")
+        return None
+    mask = wanted.source_mask if wanted.source_mask is not None else foreign.mask_index
+    if mask is None:
+        raise UserError(f"{source} does not say which row is its mask's: give --source-mask")
+    return row_order(rows, mask, size, wanted.mask_index)
+
+
+def overrides(
+    foreign: Foreign,
+    network: nn.Module,
+    method: str,
+    length: int | None,
+    average: dict[str, Any] | None,
+) -> list[str]:
+    """Overrides of `model=small` that give the checkpoint's network on our command line."""
+    sizes = sizes_of(foreign.state, Path())
+    keys = ["hidden_size", "n_blocks", "n_heads"] + ([] if method == "ar" else ["cond_dim"])
+    settings = ["model=small", *(f"model.{key}={sizes[key]}" for key in keys)]
+    settings += [f"baseline={method}"] if method != "mdlm" else []
+    settings += [f"model.length={length}"] if length else []
+    settings += ["baseline.start=data"] if method == "ar" else []
+    config = foreign.config
+    if config is not None and "parameterization" in config:
+        settings.append(f"model.dropout={config.model.dropout}")
+        if method == "mdlm":
+            told = str(config.time_conditioning).lower()
+            settings += [f"time_conditioning={told}", f"T={config.T}"]
+    return settings + (["training.ema=0"] if average is None else [])
+
+
+# --- export ------------------------------------------------------------------------------------
+
+
+def export_checkpoint(source: Path, target: Path, layout: str) -> None:
+    """Writes a checkpoint of this plugin in a public layout.
+
+    `sedd` is SEDD's .pth with its average; `huggingface` a folder with the averaged weights as
+    safetensors. MDLM and DUO read this plugin's own layout.
+
+    Raises:
+        UserError: unknown layout, or not a plain transformer.
+    """
+    checkpoint = read_checkpoint(source)
+    state = {
+        name.removeprefix(PREFIX): tensor
+        for name, tensor in checkpoint["state_dict"].items()
+        if name.startswith(PREFIX)
+    }
+    if "vocab_embed.embedding" not in state:
+        raise UserError(
+            f"{source} is not MDLM's transformer (a latent-kernel or native one?): only that has "
+            "public layouts"
+        )
+    foreign = Foreign(state)
+    method = "ar" if "sigma_map.mlp.0.weight" not in state else "mdlm"
+    network = network_of(foreign, method, source)
+    check_weights(network, state, source)
+    average = checked_average(network, checkpoint.get("ema"), source)
+    if layout == "sedd":
+        step = int(checkpoint.get("global_step", 0))
+        write_plain({"model": state, "ema": average, "step": step}, target)
+    elif layout == "huggingface":
+        _write_safetensors(state, network, average, target)
+    else:
+        raise UserError(f"layout {layout} is unknown: take {' or '.join(LAYOUTS)}")
+
+
+def _write_safetensors(
+    state: dict[str, Tensor], network: nn.Module, average: dict[str, Any] | None, target: Path
+) -> None:
+    from safetensors.torch import save_file
+
+    if average is not None:
+        names = _parameter_names(network)
+        state = {**state, **dict(zip(names, average["shadow_params"], strict=True))}
+    target.mkdir(parents=True, exist_ok=True)
+    tensors = {PREFIX + name: tensor.contiguous() for name, tensor in state.items()}
+    save_file(tensors, target / "model.safetensors")
+    text = json.dumps(sizes_of(state, target), indent=2)
+    (target / "config.json").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,149 @@
+"""The public checkpoint layouts of MDLM, SEDD and DUO, read into one form.
+
+* Lightning `.ckpt` (MDLM, DUO): names under `backbone.`, `ema`, a pickled configuration
+* SEDD `.pth`: `model`, `ema` with a list in the order of the parameters, `step`
+* Hugging Face `.safetensors`, or a folder with one: names alone or under `backbone.`, no average,
+  a `config.json` beside it
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from lkf_plugin.errors import UserError
+from lkf_plugin.exchange.pickles import read_pickled
+
+PREFIX = "backbone."
+METHODS = ("mdlm", "sedd", "duo", "ar")
+OF_PARAMETERIZATION = {"subs": "mdlm", "sedd": "sedd", "ar": "ar", "mean": "duo"}
+KEPT = ("epoch", "global_step", "pytorch-lightning_version", "loops")
+
+
+@dataclass
+class Foreign:
+    """A checkpoint of another trainer.
+
+    Attributes:
+        state: weights by their names in the network.
+        average: `decay`, `num_updates` and `shadow_params`, or None.
+        method: mdlm, sedd, duo or ar; None where the layout does not tell.
+        mask_index: its mask, where the layout says so.
+        length: sequence length, where known.
+        extra: entries of a Lightning checkpoint that are kept.
+        config: the configuration beside it, where there is one.
+    """
+
+    state: dict[str, Tensor]
+    average: dict[str, Any] | None = None
+    method: str | None = None
+    mask_index: int | None = None
+    length: int | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    config: DictConfig | None = None
+
+
+def read_foreign(source: Path, trust_pickle: bool) -> Foreign:
+    """Reads any of the layouts.
+
+    Raises:
+        UserError: no such file, no permission to unpickle, or none of the layouts.
+    """
+    if source.is_dir() or source.suffix == ".safetensors":
+        return _read_safetensors(source)
+    content = read_pickled(source, trust_pickle)
+    if not isinstance(content, dict):
+        raise UserError(f"{source} is no checkpoint: it holds no dictionary")
+    if "model" in content and isinstance(content["model"], dict):
+        state = _bare(content["model"], source)
+        found = Foreign(state, content.get("ema"), "sedd")
+        found.mask_index = _vocabulary(state, source) - 1  # SEDD appends its mask
+        found.extra = {"global_step": int(content.get("step", 0))}
+        return found
+    if "state_dict" not in content:
+        raise UserError(
+            f"{source} is none of the layouts that can be imported: MDLM's or DUO's Lightning "
+            "checkpoints, SEDD's .pth, or safetensors"
+        )
+    return _read_lightning(content, source)
+
+
+def _read_lightning(content: dict[str, Any], source: Path) -> Foreign:
+    hyper_parameters = content.get("hyper_parameters")
+    config = hyper_parameters.get("config") if isinstance(hyper_parameters, dict) else None
+    if not isinstance(config, DictConfig):
+        raise UserError(
+            f"{source} is no checkpoint of MDLM's or DUO's trainer: it holds no configuration"
+        )
+    algo = config.get("algo")
+    backbone = config.get("backbone") or (algo and algo.get("backbone"))
+    if backbone not in ("dit", "ar"):
+        raise UserError(f"{source} has backbone={backbone}: only dit and ar are supported")
+    if algo:
+        name = str(algo.get("name"))
+        method = next((m for m in METHODS if name.startswith(m)), None)
+        if name == "distillation":
+            method = "duo"
+        if method is None:
+            raise UserError(f"{source} has algo.name={name}: take mdlm, sedd, duo or ar")
+    else:
+        said = config.get("parameterization")
+        if said not in OF_PARAMETERIZATION:
+            raise UserError(
+                f"{source} has parameterization={said}: only subs, sedd and ar are supported"
+            )
+        method = OF_PARAMETERIZATION[said]
+    state = _bare(content["state_dict"], source)
+    extra = {key: content[key] for key in KEPT if key in content}
+    length = config.model.get("length")
+    return Foreign(state, content.get("ema"), method, None, length, extra, config)
+
+
+def _read_safetensors(source: Path) -> Foreign:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = source / "model.safetensors" if source.is_dir() else source
+    if not file.is_file():
+        raise UserError(f"there is no {file}")
+    try:
+        state = _bare(load_file(file), source)
+    except SafetensorError as error:
+        raise UserError(f"{file} is damaged or no safetensors file ({error})") from error
+    found = Foreign(state)
+    beside = file.with_name("config.json")
+    if beside.is_file():
+        said = json.loads(beside.read_text(encoding="utf-8"))
+        kind = str(said.get("model_type", "")).lower()
+        found.method = next((m for m in METHODS if m in kind), None)
+        model = said.get("model") if isinstance(said.get("model"), dict) else {}
+        found.length = said.get("model_length") or said.get("length") or model.get("length")
+        found.mask_index = said.get("mask_index")
+        if "graph" in said:  # SEDD's own, which appends its mask
+            found.method, found.mask_index = "sedd", _vocabulary(state, source) - 1
+        found.config = OmegaConf.create(said)
+    return found
+
+
+def _bare(state: dict[str, Tensor], source: Path) -> dict[str, Tensor]:
+    """Copies under the network's own names: `backbone.` (of a wrapper, or two) is taken off."""
+    found = {}
+    for name, tensor in state.items():
+        bare = name.removeprefix("module.")
+        while bare.startswith(PREFIX):
+            bare = bare.removeprefix(PREFIX)
+        found[bare] = tensor.detach().clone()
+    _vocabulary(found, source)
+    return found
+
+
+def _vocabulary(state: dict[str, Tensor], source: Path) -> int:
+    table = state.get("vocab_embed.embedding")
+    if table is None:
+        raise UserError(f"{source} holds no token embedding of MDLM's transformer")
+    return table.shape[0]

@@ -1,0 +1,1 @@
+"""Models that judge samples from outside: generative perplexity, MAUVE."""

@@ -1,0 +1,1 @@
+"""What the modes of main.py do: train, ppl_eval, sample_eval."""

@@ -1,0 +1,1 @@
+"""One record format for everything that is measured."""

@@ -1,1 +1,0 @@
-"""What the three modes do on the built-in host, and sampling on either."""

@@ -1,0 +1,1 @@
+"""The token head: log-probabilities of given tokens without [N, V] logits, in several backends."""

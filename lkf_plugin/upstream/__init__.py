@@ -1,0 +1,1 @@
+"""host=mdlm: a run inside an unmodified MDLM checkout."""

@@ -1,0 +1,70 @@
+"""Four tiny rows on a text of forty lines, trained by the real command, and a random judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from experiments.compare import training
+from experiments.compare.rows import Row
+from experiments.compare.training import train_row
+from lkf_plugin.judge.judge import Judge
+from tests.data.conftest import sentence
+from tests.evaluate.conftest import save
+from tests.evaluate.small_run import train
+
+LENGTH, SEED, STEPS = 12, 1, 2
+TINY = (
+    "data=text",
+    "data.vocab_size=300",
+    "data.document=line",
+    "data.layout=windows",
+    "model.hidden_size=16",
+    "model.n_blocks=2",
+    "model.n_heads=2",
+    "model.cond_dim=8",
+    f"model.length={LENGTH}",
+    "loader.global_batch_size=4",
+    "loader.eval_global_batch_size=4",
+    "loader.num_workers=0",
+    "data.drop_digit_windows=false",
+    "trainer.val_check_interval=2",
+    "trainer.limit_val_batches=1",
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+    """AR, DUO and both LKF rows, as State of the Union has them."""
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
+    path.write_text("\n".join(sentence(i, words=30) for i in range(40)) + "\n")
+    plain = ("experiment=sotu_baseline", *TINY, f"data.path={path}")
+    null = ("baseline.curriculum.gamma_min=null", "baseline.curriculum.gamma_max=null")
+    return {
+        "ar": Row((*plain, "baseline=ar")),
+        "duo": Row((*plain, "baseline=duo", *null)),
+        "lkf-M1": Row(("experiment=sotu", *plain[1:])),
+        "lkf-M8": Row(("experiment=sotu-mixture", *plain[1:]), start="lkf-M1"),
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny_judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    return Judge(str(save(tmp_path_factory.mktemp("judge") / "Tiny-GPT2")), dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, tiny_rows: dict[str, Row]) -> Path:
+    """A folder with every run, two steps old; trained in this process, which is quicker."""
+    out = tmp_path_factory.mktemp("compare")
+
+    def train_here(folder: Path, overrides: Sequence[str]) -> None:
+        train(folder, out / "cache", *overrides)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "_train", train_here)
+        for name in ("lkf-M8", "ar", "duo"):
+            train_row(out, tiny_rows, name, SEED, STEPS)
+    return out

@@ -1,0 +1,273 @@
+"""Tables from records: what stands where, what is refused, and what is marked."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.tables import paper_numbers as paper
+from experiments.tables.command import main, write_report
+from experiments.tables.layouts import LAYOUTS
+from experiments.tables.lookup import Lookup
+from experiments.tables.render import caption, latex, long_csv, markdown
+from experiments.tables.table import MUST_AGREE, check_comparable
+from lkf_plugin.errors import UserError
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import ResultRecord, write_record
+from tests.records.test_record import record
+
+METRIC = "gen_ppl[gpt2-large]"
+
+
+def cell(M: int, row: str, J: int | None, ppl: float, **more: Any) -> ResultRecord:
+    extra = more.pop("metrics", {})
+    metrics = {
+        METRIC: Estimate(ppl, 1.0, 512),
+        "entropy": Estimate(4.5, 0.01, 512),
+        "pooled_entropy": Estimate(6.0, 0.01, 512),
+        **{name: Estimate(value, None, 512) for name, value in extra.items()},
+    }
+    values: dict[str, Any] = {
+        "cell": f"c.M{M}.{row}" + (f".J{J}" if J else ""),
+        "metrics": metrics,
+        "num_components": M,
+        "steps": J,
+        "corpus": "lm1b",
+        "policy": row.split(".")[0] if J else None,
+        "settings": {"row": row, **more.pop("settings", {})},
+    }
+    return record(**{**values, **more})
+
+
+def entries(table: Any, label: str) -> list[Any]:
+    return next(entries for name, _, entries in table.rows if name == label)
+
+
+def test_every_table_puts_figures_where_the_paper_has_them() -> None:
+    records = [
+        cell(1, "commit", 32, 300.0),
+        cell(8, "best_of_m.nelbo", 32, 111.0, metrics={"share[3]": 0.4, "share_entropy": 1.2}),
+        cell(8, "deferred.j4", 32, 401.0),
+        cell(8, "halving", 32, 125.0),
+        cell(8, "halving.shared", 32, 141.0),
+        cell(8, "probe.j8.shared", 32, 160.0, metrics={"probe_agreement": 0.5}),
+        cell(8, "solo.k5", 32, 150.0),
+        cell(8, "solo.k5.n8.nelbo", 32, 50.0),
+        cell(1, "likelihood", None, 1.0, metrics={"elbo_ppl": 34.0}),
+        cell(8, "information", 8, 1.0, metrics={"information": 1.4}, policy=None),
+    ]
+    for one in records[-2:]:
+        one.metrics.pop(METRIC)
+        one.metrics.pop("entropy")
+    lookup = Lookup(records)
+    tables = {name: layout(lookup) for name, layout in LAYOUTS.items()}
+    assert tables["main"].columns == ["ELBO-PPL", "J=32", "H@32", "I(k)"]
+    shown = entries(tables["main"], "LKF M=8")
+    assert [e.measured.value if e.measured else None for e in shown] == [None, 111.0, 4.5, 1.4]
+    assert [e.paper for e in shown] == [34.62, 105, 4.93, 1.48]
+    assert entries(tables["main"], "LKF M=1")[0].measured.value == 34.0
+    assert entries(tables["decode"], "M components, halving | evidence")[1].measured.value == 141
+    assert entries(tables["policynfe"], "M=8, halving, evidence")[0].measured.value == 125
+    place = paper.DEFERRED_J.index(4)
+    assert entries(tables["deferred"], "M=8")[place].measured.value == 401
+    assert entries(tables["deferred"], "M=8")[place].paper == 416
+    assert entries(tables["probedepth"], "j=8")[1].measured.value == 0.5
+    assert entries(tables["percomp"], "solo")[5].measured.value == 150
+    assert entries(tables["percomp"], "reranked")[5].paper == 47
+    assert entries(tables["percomp"], "share among best-of-8's picks")[3].measured.value == 0.4
+    assert not any(table.empty for table in tables.values())
+
+
+def likelihood(M: int, ppl: float, n: int = 1000, **more: Any) -> ResultRecord:
+    """As mode=ppl_eval leaves it: no samples, no judge, no draws."""
+    one = cell(M, "likelihood", None, 1.0, judge=None, samples=n, precision="network x", **more)
+    return replace(one, metrics={"elbo_ppl": Estimate(ppl, 1.0, n)})
+
+
+def baseline(name: str, row: str, J: int | None, ppl: float, **more: Any) -> ResultRecord:
+    settings = {"baseline": name, **more.pop("settings", {})}
+    calls = 128.0 if name == "ar" else J
+    names = {"cell": f"c.{name}.{row}.J{J}", "policy": name, "calls": calls}
+    return cell(1, row, J, ppl, settings=settings, **{**names, **more})
+
+
+def test_baselines_stand_in_their_rows_beside_the_paper_s() -> None:
+    n4 = {"decode.num_candidates": 4}
+    records = [
+        cell(8, "best_of_m.nelbo", 16, 111.0),
+        baseline("mdlm", "own", 16, 400.0),
+        baseline("mdlm", "best_of_n.n8.nelbo", 16, 280.0, policy="best_of_n"),
+        baseline("sedd", "own", 32, 230.0),
+        baseline("duo", "own", 32, 150.0),
+        baseline("duo", "best_of_n.n4.nelbo", 32, 90.0, settings=n4),
+        baseline("ar", "own", None, 140.0),
+        replace(likelihood(1, 31.0), settings={"row": "likelihood", "baseline": "sedd"}),
+        likelihood(1, 29.0),
+    ]
+    main_table = LAYOUTS["main"](Lookup(records))
+    assert main_table.columns == ["ELBO-PPL", "J=16", "J=32", "H@32", "I(k)"]
+
+    def shown(label: str) -> list[float | None]:
+        return [e.measured.value if e.measured else None for e in entries(main_table, label)]
+
+    assert shown("MDLM") == [None, 400.0, None, None, None]
+    assert shown("MDLM, best-of-8")[1] == 280.0
+    assert shown("SEDD") == [31.0, None, 230.0, 4.5, None]
+    assert [e.paper for e in entries(main_table, "SEDD")] == [42.37, 303, 225, 4.41, None]
+    assert shown("AR (128 calls)") == [None, None, 140.0, 4.5, None]
+    assert entries(main_table, "AR (128 calls)")[2].paper == 135
+    assert shown("LKF M=1")[0] == 29.0 and shown("LKF M=8")[1] == 111.0
+    # the paper has no row for these
+    assert shown("DUO") == [None, None, 150.0, 4.5, None]
+    assert shown("DUO, best-of-4")[2] == 90.0
+    assert [label for label, _, _ in main_table.rows[-2:]] == ["DUO, best-of-4", "DUO"]
+    assert all(e.paper is None for e in entries(main_table, "DUO"))
+    one_chain = entries(LAYOUTS["bestofn"](Lookup(records)), "MDLM, one chain")
+    assert one_chain[0].measured.value == 400.0 and one_chain[0].paper == 467
+    with pytest.raises(UserError, match="claim the same place"):
+        Lookup([*records, replace(records[1], cell="again")])
+
+
+def test_a_likelihood_is_compared_by_what_it_depends_on() -> None:
+    sampled = cell(8, "commit", 4, 3.0, precision="network x, draws float64")
+    check_comparable([likelihood(1, 30.0), sampled, likelihood(8, 29.0)], "t")
+    for changes, key in (
+        ({"tokenizer": "other"}, "tokenizer"),
+        ({"ema": False}, "ema"),
+        ({"corpus_digest": "other"}, "corpus_digest"),
+        ({"precision": "network bf16-mixed"}, "network precision"),
+    ):
+        with pytest.raises(UserError, match=f"has {key}="):
+            check_comparable([sampled, replace(likelihood(1, 30.0), **changes)], "t")
+    with pytest.raises(UserError, match="has sequences=1000 .* has sequences=900"):
+        check_comparable([likelihood(1, 30.0), sampled, likelihood(8, 29.0, 900)], "t")
+
+
+def test_a_baseline_of_another_judge_or_precision_is_refused() -> None:
+    ours = cell(8, "best_of_m.nelbo", 4, 3.0, precision="network x, draws float64")
+    theirs = baseline("sedd", "own", 4, 3.0, precision="network x, draws float32")
+    with pytest.raises(UserError, match="has precision=network x, draws float32"):
+        check_comparable([ours, theirs], "t")
+    with pytest.raises(UserError, match="has judge=smollm2"):
+        check_comparable([ours, replace(theirs, judge="smollm2")], "t")
+
+
+def test_the_caption_is_of_the_samples() -> None:
+    told = caption([likelihood(1, 30.0), cell(8, "commit", 4, 3.0)], METRIC, False)
+    assert "512 samples a cell, judge gpt2-large" in told
+
+
+def bestofn(without: float, fewer: float = 190.0) -> Any:
+    return LAYOUTS["bestofn"](
+        Lookup(
+            [
+                cell(1, "best_of_n.n8.nelbo", 32, 183.0, metrics={f"{METRIC}.one_fewer": fewer}),
+                cell(
+                    8, "best_of_m.nelbo", 32, 106.0,
+                    metrics={f"{METRIC}.without_favourite": without},
+                ),
+            ]
+        )
+    )  # fmt: skip
+
+
+def test_an_advantage_of_one_component_is_marked() -> None:
+    honest, artifact = bestofn(120.0), bestofn(250.0)
+    for table, flagged in ((honest, False), (artifact, True)):
+        (gain,) = entries(table, "advantage of the mixture over M=1")
+        assert gain.measured.value == pytest.approx(0.42, abs=0.002) and gain.paper == 0.42
+        assert gain.flagged is flagged
+        (best,) = entries(table, "LKF M=8, 8 components")
+        assert best.flagged is flagged
+        assert ("106.0 (4.50) !" in markdown(table, "")) is flagged
+    (rest,) = entries(artifact, "... best of 7: without its favourite component")
+    assert rest.measured.value == pytest.approx(1 - 250 / 190)
+
+
+OTHER: dict[str, Any] = {
+    "corpus": "sotu",
+    "corpus_digest": "other",
+    "wrap": False,
+    "tokenizer": "gpt2",
+    "tokenizer_digest": "other",
+    "length": 64,
+    "judge": "smollm2",
+    "judge_revision": "abc",
+    "judge_dtype": "bfloat16",
+    "samples": 128,
+    "precision": "bf16",
+    "ema": False,
+    "seed": 9,
+}
+
+
+def test_every_key_that_must_agree_is_tried() -> None:
+    assert set(OTHER) == set(MUST_AGREE)
+
+
+@pytest.mark.parametrize("key", MUST_AGREE)
+def test_what_differs_is_refused_by_name(key: str) -> None:
+    one, other = cell(1, "commit", 4, 3.0), cell(8, "commit", 4, 3.0)
+    check_comparable([one, other], "t")
+    with pytest.raises(UserError, match=f"has {key}="):
+        check_comparable([one, replace(other, **{key: OTHER[key]})], "t")
+
+
+def test_two_judges_and_two_claims_are_refused() -> None:
+    one = cell(1, "commit", 4, 3.0)
+    other = replace(cell(8, "commit", 4, 3.0), metrics={"gen_ppl[x]": Estimate(1.0, None, 1)})
+    with pytest.raises(UserError, match="several kinds"):
+        Lookup([one, other])
+    with pytest.raises(UserError, match="claim the same place"):
+        Lookup([one, replace(one, cell="again")])
+
+
+def test_files_are_written_and_read_back(tmp_path: Path) -> None:
+    for one in (cell(1, "commit", 4, 900.0), cell(8, "best_of_m.nelbo", 4, 600.0)):
+        write_record(one, tmp_path / "records")
+    assert main([str(tmp_path / "records"), "--no-figures"]) == 0
+    folder = tmp_path / "report" / "lm1b"
+    text = (folder / "tables.md").read_text()
+    assert "600.0 (4.50) | 625 |" in text and "gpt2-large" in text and "512 samples" in text
+    assert r"\begin{tabular}" in (folder / "commitm.tex").read_text()
+    rows = list(csv.DictReader((folder / "commitm.csv").open()))
+    (best,) = [row for row in rows if row["row"] == "best-of-8" and row["column"] == "J=4"]
+    assert float(best["value"]) == 600.0 and float(best["paper"]) == 625.0
+    assert best["cell"] == "c.M8.best_of_m.nelbo.J4"
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    write_report(tmp_path / "records", tmp_path / "report", figures=False)
+    assert first == {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match="no record"):
+        write_report(tmp_path / "empty", tmp_path / "report")
+
+
+def test_renderings_hold_the_same_figures() -> None:
+    table = bestofn(120.0)
+    assert "183.0 (4.50)" in markdown(table, "c") and "183.0 (4.50)" in latex(table, "50% c_d")
+    assert r"50\% c\_d" in latex(table, "50% c_d")
+    lines = list(csv.reader(io.StringIO(long_csv(table))))
+    assert len(lines) == 1 + len(table.rows)
+
+
+def test_the_paper_s_numbers_are_whole_and_agree_where_the_paper_repeats_them() -> None:
+    for corpus, rows in paper.MAIN.items():
+        assert set(rows) == set(paper.MAIN_REST[corpus])
+        assert all(len(values) == len(paper.J_GRID) for values in rows.values())
+        for label, repeated in (("LKF M=4", "best-of-4"), ("LKF M=8", "best-of-8")):
+            assert rows[label] == paper.COMMIT_M[corpus][repeated]
+        assert rows["LKF M=1"] == paper.COMMIT_M[corpus]["M=1, one chain"]
+    for label, pairs in paper.BEST_OF_N.items():
+        assert len(pairs) == len(paper.J_GRID), label
+    mixture, single = paper.BEST_OF_N["LKF M=8, 8 components"], "LKF M=1, 8 noise draws"
+    assert mixture == paper.POLICY_NFE[8]["best-of-M, NELBO"]
+    gains = [1 - m[0] / s[0] for m, s in zip(mixture, paper.BEST_OF_N[single], strict=True)]
+    for gain, printed in zip(gains[1:], paper.ADVANTAGE[1:], strict=True):
+        assert gain == pytest.approx(printed, abs=0.006)
+    # at J = 1 the better single-component arm is MDLM's
+    assert 1 - 1791 / 1992 == pytest.approx(paper.ADVANTAGE[0], abs=0.006)
+    assert paper.DECODE["M components, independent noise | NELBO"][8] == mixture[-1]
