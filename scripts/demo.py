@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from experiments.demo import promises
 from experiments.demo.figure import draw_figure
 from experiments.studies.perturbation import perturbed_start
 from lkf_plugin.corpora import agreetext
@@ -100,6 +101,8 @@ def run_demo(
     }
     draw_figure(out / "demo.png", curves, shown, CLAUSES)
     print(f"\n{table}\n{render_samples(shown, color=sys.stdout.isatty())}")
+    if steps is None:  # the bounds are those of the recipe's own length
+        print(promises.render({(cell.row, cell.J): cell.valid for cell in cells}))
     print(f"table, samples, picture and both runs: {out.resolve()}")
     print(f"took {time.monotonic() - began:.0f} s")
 
