@@ -23,7 +23,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from experiments.demo import promises
 from experiments.demo.figure import draw_figure
+from experiments.studies.perturbation import perturbed_start
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.evaluation import Evaluation
@@ -52,17 +54,22 @@ def main() -> None:
     )
     parser.add_argument("--samples", type=int, default=128, help="samples a cell")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--perturb", action="store_true", help="start from weights moved by one last bit"
+    )
     args = parser.parse_args()
     try:
-        run_demo(Path(args.out), args.steps, args.samples, args.seed)
+        run_demo(Path(args.out), args.steps, args.samples, args.seed, args.perturb)
     except UserError as error:
         sys.exit(f"error: {error}")
 
 
-def run_demo(out: Path, steps: int | None, samples: int, seed: int) -> None:
+def run_demo(
+    out: Path, steps: int | None, samples: int, seed: int, perturb: bool = False
+) -> None:
     """Trains what is not trained yet, samples, and writes everything to ``out``."""
     began = time.monotonic()
-    train(out, steps, seed)
+    train(out, steps, seed, perturb)
     torch.set_num_threads(min(2, os.cpu_count() or 1))
     single, mixture = (load_run(out / f"M{M}") for M in COMPONENTS)
     cells, shown = sample_all(single, mixture, samples, seed, out / "records")
@@ -77,6 +84,8 @@ def run_demo(out: Path, steps: int | None, samples: int, seed: int) -> None:
     }
     draw_figure(out / "demo.png", curves, shown, CLAUSES)
     print(f"\n{table}\n{render_samples(shown, color=sys.stdout.isatty())}")
+    if steps is None:  # the bounds are those of the recipe's own length
+        print(promises.render({(r, J): valid(one).value for r, own in cells.items() for J, one in own.items()}))
     print(f"table, samples, picture and both runs: {out.resolve()}")
     print(f"took {time.monotonic() - began:.0f} s")
 
@@ -84,7 +93,7 @@ def run_demo(out: Path, steps: int | None, samples: int, seed: int) -> None:
 # --- training ----------------------------------------------------------------------------------
 
 
-def train(out: Path, steps: int | None, seed: int) -> None:
+def train(out: Path, steps: int | None, seed: int, perturb: bool) -> None:
     """Both models side by side, each by the command that a user would give."""
     processes = {}
     out.mkdir(parents=True, exist_ok=True)
@@ -97,6 +106,7 @@ def train(out: Path, steps: int | None, seed: int) -> None:
             f"seed={seed}",
             f"run_dir={(out / f'M{M}').resolve()}",
             *([f"trainer.max_steps={steps}"] if steps else []),
+            *(perturbed_start(seed) if perturb else []),
         ]
         print("python", *command, flush=True)
         log = (out / f"train-M{M}.log").open("w", encoding="utf-8")

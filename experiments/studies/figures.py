@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.studies.recipe import CLAUSES
 from experiments.studies.records import Record
+from experiments.studies.runs import perturbed
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 
@@ -27,12 +28,13 @@ PAPER_IN_SUPPORT = {1: 0.47, 32: 0.95}
 
 
 def draw(study: str, records: Sequence[Record], path: Path) -> bool:
-    """Writes a study's PNG; False where the study has no figure."""
+    """Writes a study's PNG; False where the study has no figure. Perturbed starts are left out."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    records = [record for record in records if not perturbed(record)]
     if study not in _FIGURES or not records:
         return False
     panels, width, painter = _FIGURES[study]

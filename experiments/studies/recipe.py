@@ -73,6 +73,7 @@ class Recipe:
         ema: decay of the averaged weights, 0 for none.
         t_max: two_time's largest t.
         latent_blocks: L_k, how many of the last blocks see the latent.
+        perturb: start from weights moved by one unit in the last place (see ``perturbation.py``).
     """
 
     corpus: str = "hidden"
@@ -94,6 +95,7 @@ class Recipe:
     ema: float = 0.0
     t_max: float = 0.95
     latent_blocks: int = 1
+    perturb: bool = False
 
     def __post_init__(self) -> None:
         make_corpus(self.corpus)
@@ -129,13 +131,16 @@ class Recipe:
         said = asdict(self)
         if self.latent_blocks == 1:
             del said["latent_blocks"]  # the names of runs from before there was a choice
+        if not self.perturb:
+            del said["perturb"]
         text = json.dumps(said, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property
     def name(self) -> str:
         """Readable and unique: the run's folder and the record's name."""
-        return f"{self.corpus}-M{self.components}-n{self.steps}-s{self.seed}-{self.digest}"
+        start = f"s{self.seed}" + ("-perturbed" if self.perturb else "")
+        return f"{self.corpus}-M{self.components}-n{self.steps}-{start}-{self.digest}"
 
     def folder(self, root: Path) -> Path:
         """Where the run lives."""

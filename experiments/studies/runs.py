@@ -1,6 +1,7 @@
 """The synthetic studies' records for a table: which runs belong together, which are not there.
 
-Runs form one group, and may be averaged, only where their recipes agree in all but the seed.
+Runs form one group only where their recipes agree in all but the start: the seed, and whether it
+was perturbed by a last bit. Of a group, the runs as drawn may be averaged.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Group:
     """Records of one recipe.
 
     Attributes:
-        recipe: what they share; its seed is 0 and means nothing.
-        records: in the order of their seeds.
+        recipe: what they share; its seed is 0 and its start not perturbed, which mean nothing.
+        records: in the order of their seeds, those from perturbed starts last.
     """
 
     recipe: Recipe
@@ -35,8 +36,16 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds, in order."""
+        """The seeds, in the order of the records."""
         return [record["recipe"]["seed"] for record in self.records]
+
+    @property
+    def starts(self) -> str:
+        """``seeds 0, 1, 2; seed 0 perturbed``."""
+        as_drawn = [r["recipe"]["seed"] for r in self.records if not perturbed(r)]
+        moved = [r["recipe"]["seed"] for r in self.records if perturbed(r)]
+        parts = [name_seeds(as_drawn)] if as_drawn else []
+        return "; ".join([*parts, *([f"{name_seeds(moved)} perturbed"] if moved else [])])
 
     def values(self, *path: str | int) -> list[float]:
         """A metric of each seed; ``path`` as of :func:`number`."""
@@ -107,6 +116,11 @@ def place(record: Record, J: int) -> int:
     return steps.index(J)
 
 
+def perturbed(record: Record) -> bool:
+    """Whether the run started from weights moved by one last bit."""
+    return bool(record["recipe"] and record["recipe"].get("perturb", False))
+
+
 def recipe_of(record: Record) -> Recipe:
     """The training run behind a record.
 
@@ -123,22 +137,23 @@ def recipe_of(record: Record) -> Recipe:
 
 
 def group_runs(records: Iterable[Record]) -> list[Group]:
-    """Groups of runs that may be averaged, by components, then form, ties and steps.
+    """Groups of runs, by components, then form, ties and steps.
 
     Raises:
         UserError: two records of one recipe and seed, which would count it twice.
     """
-    found: dict[Recipe, dict[int, Record]] = {}
+    found: dict[Recipe, dict[tuple[bool, int], Record]] = {}
     for record in records:
         recipe = recipe_of(record)
-        seeds = found.setdefault(replace(recipe, seed=0), {})
-        if recipe.seed in seeds:
+        starts = found.setdefault(replace(recipe, seed=0, perturb=False), {})
+        start = (recipe.perturb, recipe.seed)
+        if start in starts:
             raise UserError(
-                f"Records {seeds[recipe.seed]['name']} and {record['name']} of {record['study']} "
+                f"Records {starts[start]['name']} and {record['name']} of {record['study']} "
                 "are of one run: remove one."
             )
-        seeds[recipe.seed] = record
-    groups = [Group(r, tuple(seeds[s] for s in sorted(seeds))) for r, seeds in found.items()]
+        starts[start] = record
+    groups = [Group(r, tuple(starts[s] for s in sorted(starts))) for r, starts in found.items()]
     return sorted(groups, key=lambda g: (g.recipe.components, g.recipe.form, g.recipe.ties,
                                          g.recipe.steps, g.recipe.digest))  # fmt: skip
 

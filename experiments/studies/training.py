@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from experiments.studies.perturbation import perturb_last_bit
 from experiments.studies.recipe import Recipe, make_corpus
 from experiments.studies.ties import (
     EVERY,
@@ -53,7 +54,7 @@ from lkf_plugin.train.seeding import derive_seed, seed_position
 CHECKPOINT = "last.ckpt"
 SAVE_EVERY = 500
 HEAD = HeadSettings("full")  # the vocabularies are tiny
-SPLIT_ROWS = 2048
+SPLIT_ROWS = 4096
 
 
 class Trainer:
@@ -68,6 +69,8 @@ class Trainer:
         assert isinstance(network, LatentKernelBackbone)
         self.backbone = network
         trained = [p for p in network.parameters() if p.requires_grad]
+        if recipe.perturb:
+            perturb_last_bit(trained, recipe.seed)
         self.optimizer = torch.optim.AdamW(
             trained, lr=recipe.lr, betas=(0.9, 0.99), weight_decay=0.0
         )
@@ -152,7 +155,10 @@ class Trainer:
         if plan is not None:
             apply_split(self.backbone, self.optimizer, plan, mixture.logw_M, self.corpus.length)
             moved = {"kept": plan.kept, "freed": plan.freed, "divided": plan.divided}
-            self.splits.append({"step": self.step, **moved, "gain": plan.gain})
+            averaged = plan.merged_LV is not None
+            self.splits.append(
+                {"step": self.step, **moved, "gain": plan.gain, "averaged": averaged}
+            )
 
     # --- checkpoints ---------------------------------------------------------------------------
 

@@ -178,11 +178,27 @@ def test_targets_count_each_kind_of_run_apart():
     found.append(likelihood("hidden", replace(recipe, steps=50), 0.5))
     text = targets({**EMPTY, "hidden": found})
     assert of(text, "hidden", "M=4 excess") == [
-        ["hidden", "M=4 excess", "<= 0.04", "M=4 (50 steps, split), seed 0", "0/1", "0.5000"],
-        ["hidden", "M=4 excess", "<= 0.04", "M=4 (1000 steps, split), seeds 0, 1", "1/2",
+        ["hidden", "M=4 excess", "<= 0.04", "M=4 (50 steps, split), seed 0", "0.5000", "0/1",
+         "0.5000"],
+        ["hidden", "M=4 excess", "<= 0.04", "M=4 (1000 steps, split), seeds 0, 1", "0.0500", "1/2",
          "0.0300 0.0500"],
     ]  # fmt: skip
     assert of(text, "agreetext", "M=8 valid at J=2")[0][3] == "not run"
+
+
+def test_a_perturbed_start_counts_for_targets_and_for_no_mean():
+    recipe = Recipe("hidden", 4, 1000, ties="split")
+    drawn = [replace(recipe, seed=seed) for seed in (0, 1)]
+    found = [likelihood("hidden", r, 0.01, i) for r, i in zip(drawn, (1.4, 1.3), strict=True)]
+    found.append(likelihood("hidden", replace(recipe, perturb=True), 0.09, 1.2))
+    made = tables({**EMPTY, "hidden": found})
+    head = ["hidden", "M=4 I", ">= 1.317", "M=4 (1000 steps, split), seeds 0, 1; seed 0 perturbed"]
+    row = [*head, "1.2000", "1/3", "1.4000 1.3000 1.2000"]
+    assert of(made["targets"], "hidden", "M=4 I") == [row]
+    assert of(made["targets"], "hidden", "M=4 excess")[0][4] == "0.0900"  # the worst is the largest
+    assert of(made["hidden"], "4")[0][-1] == "0.0100 ± 0.0000"
+    found.pop()
+    assert of(tables({**EMPTY, "hidden": found})["targets"], "hidden", "M=4 I")[0][3].endswith("1")
 
 
 def test_missing_is_the_plan_less_the_records():
