@@ -21,10 +21,11 @@ from experiments.studies.measures import (
     measure_support,
 )
 from experiments.studies.recipe import Recipe, make_corpus
-from experiments.studies.records import Record, record_path, recorded
+from experiments.studies.records import find_recorded, write_measured
 from experiments.studies.theory import measure_theory
 from experiments.studies.training import train
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.record import Record
 
 COMPONENTS = (1, 2, 4, 8, 16)
 # steps that were enough for the targets; a step costs about M times as much
@@ -168,17 +169,21 @@ def run_study(study: str, budget: Budget, root: Path, quiet: bool = False) -> li
         raise UserError(f"study {study} is unknown: take one of {', '.join(STUDIES)}, or all.")
     records = []
     for cell in STUDIES[study](budget):
-
-        def measure(cell: Cell = cell) -> Mapping[str, Any]:
-            if cell.recipe is None:
-                return cell.measure(None, None, None)
-            trainer = train(cell.recipe, root, quiet)
-            with torch.no_grad():
-                backbone = trainer.finished()
-                metrics = cell.measure(backbone, make_corpus(cell.recipe.corpus), cell.recipe)
-            return {**metrics, "splits": len(trainer.splits)}
-
-        if not quiet and not record_path(root, study, cell.name).is_file():
-            print(f"{study}: {cell.name}", flush=True)
-        records.append(recorded(root, study, cell.name, cell.recipe, measure))
+        record = find_recorded(root, study, cell.recipe)
+        if record is None:
+            if not quiet:
+                print(f"{study}: {cell.name}", flush=True)
+            measured = _measured(cell, root, quiet)
+            record = write_measured(root, study, cell.name, cell.recipe, measured)
+        records.append(record)
     return records
+
+
+def _measured(cell: Cell, root: Path, quiet: bool) -> Mapping[str, Any]:
+    """What a cell measures of its run, which is trained first where it has one."""
+    if cell.recipe is None:
+        return cell.measure(None, None, None)
+    trainer = train(cell.recipe, root, quiet)
+    with torch.no_grad():
+        measured = cell.measure(trainer.finished(), make_corpus(cell.recipe.corpus), cell.recipe)
+    return {**measured, "splits": len(trainer.splits)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +12,7 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 from lkf_plugin.corpora.parity import Parity
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.identity import SHORT, identity_digest
 
 CLAUSES = 4
 TIES = ("none", "anneal", "balance", "split")
@@ -127,14 +126,8 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Of everything above, 10 hex digits."""
-        said = asdict(self)
-        if self.latent_blocks == 1:
-            del said["latent_blocks"]  # the names of runs from before there was a choice
-        if not self.perturb:
-            del said["perturb"]
-        text = json.dumps(said, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        """Of everything above, the first hex digits."""
+        return identity_digest("training", {"recipe": asdict(self)}, {})[:SHORT]
 
     @property
     def name(self) -> str:

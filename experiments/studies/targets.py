@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.studies.records import Record
+from experiments.studies.records import measured_values, recipe_values
+from lkf_plugin.records.record import Record
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Target:
 
     study: str
     text: str
-    where: Callable[[dict[str, Any]], bool]
+    where: Callable[[dict[str, Any] | None], bool]
     value: Callable[[dict[str, Any]], float]
     low: float = -math.inf
     high: float = math.inf
@@ -105,7 +106,9 @@ def report(study: str, records: Iterable[Record]) -> list[str]:
         if target.study != study:
             continue
         values = [
-            target.value(record["metrics"]) for record in records if target.where(record["recipe"])
+            target.value(measured_values(record))
+            for record in records
+            if target.where(recipe_values(record))
         ]
         if not values:
             continue
