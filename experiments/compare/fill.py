@@ -13,7 +13,8 @@ from experiments.compare.entries import DECODE, ROW, STEPS, Entry, all_cells, co
 from experiments.compare.likelihood import held_out_nats, is_exact
 from experiments.compare.rows import BEST, Row, components
 from experiments.compare.sampling import row_settings
-from experiments.compare.training import train_row
+from experiments.compare.training import run_of
+from experiments.runner import train
 from lkf_plugin.evaluate.attribution import attribution, one_fewer
 from lkf_plugin.evaluate.evaluation import NETWORK
 from lkf_plugin.evaluate.quality import Quality
@@ -63,7 +64,9 @@ class Comparison:
 
     def fill(self, name: str) -> tuple[LoadedRun, Entry]:
         """Trains, evaluates and samples what is missing of one row; returns its run and records."""
-        run = load_run(train_row(self.out, self.rows, name, self.seed, self.steps))
+        trained = run_of(self.out, self.rows, name, self.seed, self.steps)
+        train([trained])
+        run = load_run(trained.folder)
         records, quality = RunRecords(run, self.folder, self.seed), self.quality(run)
         entry = Entry(self._likelihood(records, name))
         plan = [(d, J) for d in self.rows[name].decodings for J in self.grid(name, d)]
