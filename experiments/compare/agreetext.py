@@ -13,6 +13,7 @@ from experiments.compare.tables import by_steps, calls, header, line, sizes
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.evaluate.quality import VALID, AgreeTextQuality
 from lkf_plugin.files import write_atomically
+from lkf_plugin.methods.method import is_exact, uses_steps
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 
@@ -58,7 +59,7 @@ def quality(run: LoadedRun) -> AgreeTextQuality:
 
 def grid(row: str, decode: str) -> tuple[int, ...]:
     """AR has one cost, a call a token; eight chains are worth it at few steps only."""
-    if row == "ar":
+    if not uses_steps(row):
         return (CLAUSES * agreetext.CLAUSE_LENGTH,)
     return STEPS_J[:4] if decode == BEST else STEPS_J
 
@@ -69,7 +70,7 @@ def render(entries: Mapping[str, Entry]) -> str:
     lines = [f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats a token.", ""]
     lines += header(["row", "weights", "steps", "NELBO, nats a token", "minus H / L"])
     for row, entry in entries.items():
-        bound = "exact" if row == "ar" else "NELBO"
+        bound = "exact" if is_exact(row) else "NELBO"
         nelbo = entry.nelbo.metrics["nelbo"]
         nats = f"{bound} {nelbo.value:.4f} ± {nelbo.se:.4f}"
         lines.append(line([row, *sizes(entry), nats, f"{nelbo.value - best:+.4f}"]))

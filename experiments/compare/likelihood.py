@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lkf_plugin.data import valid_loader
-from lkf_plugin.methods.settings import baseline_name
+from lkf_plugin.methods.method import method_of
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.train.seeding import seed_position
@@ -13,7 +13,7 @@ from lkf_plugin.train.seeding import seed_position
 
 def is_exact(run: LoadedRun) -> bool:
     """Whether the figure is the likelihood itself, not a bound that draws of noise estimate."""
-    return baseline_name(run.config) == "ar"
+    return method_of(run.config).exact
 
 
 @torch.no_grad()

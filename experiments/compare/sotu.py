@@ -21,6 +21,7 @@ from lkf_plugin.evaluate.quality import TextQuality
 from lkf_plugin.evaluate.run_records import ENDS, Cell, RunRecords
 from lkf_plugin.files import write_atomically
 from lkf_plugin.judge.judge import Judge
+from lkf_plugin.methods.method import uses_steps
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 
@@ -86,7 +87,7 @@ def compare(
         return TextQuality(run.prepared.tokenizer, judge, length, self_bleu_subset=0)
 
     def of_row(row: str, decode: str) -> Sequence[int]:
-        return (length,) if row == "ar" else sorted(set(grid))
+        return (length,) if not uses_steps(row) else sorted(set(grid))
 
     comparison = Comparison(
         out, rows, of_row, quality, True, samples, passes, seed, BATCH_SIZE, steps

@@ -8,6 +8,7 @@ from experiments.compare.entries import Entry, all_cells, steps_of
 from experiments.compare.rows import BEST, Row, components, row_label
 from experiments.compare.tables import by_steps, calls, header, line, sizes
 from lkf_plugin.evaluate.attribution import ONE_FEWER, WITHOUT_FAVOURITE
+from lkf_plugin.methods.method import is_exact
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
 
@@ -35,7 +36,7 @@ def render(
     columns = [f"J={J}" for J in steps]
     lines = header(["row", "weights", "steps", "NELBO, nats a token"])
     for row, entry in entries.items():
-        bound = "exact" if row == "ar" else "NELBO"
+        bound = "exact" if is_exact(row) else "NELBO"
         nats = f"{bound} {_with_error(entry.nelbo.metrics['nelbo'], 4)}"
         lines.append(line([row, *sizes(entry), nats]))
     lines += ["", *header([f"the scale's ends, judge {judged_by}", metric, DIVERSITY])]

@@ -8,7 +8,7 @@ from experiments.tables import paper_numbers as paper
 from experiments.tables.advantages import is_flagged
 from experiments.tables.lookup import Lookup
 from experiments.tables.table import Entry
-from lkf_plugin.evaluate.run_records import STEPLESS
+from lkf_plugin.methods.method import uses_steps
 from lkf_plugin.records.record import Record
 
 SINGLE, NELBO, EVIDENCE = "commit", "best_of_m.nelbo", "best_of_m.evidence"
@@ -59,7 +59,7 @@ def found(
     lookup: Lookup, M: int, row: str, J: int, grid: Sequence[int], model: str
 ) -> Record | None:
     """The record of a place; a method without steps has one, which stands at the last J."""
-    if model not in STEPLESS:
+    if uses_steps(model):
         return lookup.find(M, row, J, model)
     return lookup.find(M, row, None, model) if J == max(grid) else None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lkf_plugin.methods.settings import NONE
+from lkf_plugin.methods.method import METHODS, NONE
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
@@ -84,9 +84,13 @@ def network_of(type_name: Any, baseline: Any) -> type[Network]:
     """The network that ``model.type`` and ``baseline.name`` mean together."""
     if type_name == LKF:
         return LatentKernelNetwork
-    if baseline == NONE:
-        return MdlmNetwork
-    return CausalNetwork if baseline == "ar" else DenoiserNetwork
+    name = baseline if isinstance(baseline, str) and baseline in METHODS else NONE
+    kinds: dict[str, type[Network]] = {
+        "own": MdlmNetwork,
+        "causal": CausalNetwork,
+        "denoiser": DenoiserNetwork,
+    }
+    return kinds[METHODS[name].network]
 
 
 def network_keys() -> set[str]:

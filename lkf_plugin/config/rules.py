@@ -11,7 +11,7 @@ from lkf_plugin.config.schema import Settings
 from lkf_plugin.config.training import CosineDecayWarmup
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.settings import NONE
+from lkf_plugin.methods.method import NONE
 from lkf_plugin.objective.objective import OBJECTIVES
 from lkf_plugin.settings.sentences import show
 

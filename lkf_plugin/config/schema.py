@@ -10,7 +10,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from lkf_plugin.config.methods import METHODS, Method
+from lkf_plugin.config.methods import METHOD_SETTINGS
 from lkf_plugin.config.network import DDIT, LKF, TITLES, Network, network_keys, network_of
 from lkf_plugin.config.objective import LOSSES
 from lkf_plugin.config.process import Process
@@ -21,6 +21,7 @@ from lkf_plugin.config.variants import Variants
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER, POLICIES
 from lkf_plugin.errors import UserError
+from lkf_plugin.methods.method import MethodSettings
 from lkf_plugin.objective.objective import LossSettings
 from lkf_plugin.settings.fields import Group, alternatives
 from lkf_plugin.settings.sentences import Mistake, mistake_of, show, unknown_key
@@ -39,7 +40,7 @@ class Settings:
     process: Process
     model: Network
     loss: LossSettings
-    baseline: Method
+    baseline: MethodSettings
     decode: DecodeOptions
     sampling: Sampling
     training: Training
@@ -80,10 +81,7 @@ class Reader:
         Raises:
             UserError: names one mistake; a key that was set before one derived from it.
         """
-        baseline: type[Method] | None = METHODS.get(str(self._value("baseline", "name")))
-        if baseline is None:
-            given, known = show(self._value("baseline", "name")), alternatives(tuple(METHODS))
-            self._refuse("baseline.name", f"baseline.name={given} is unknown: take {known}.")
+        baseline = self._variant("baseline", "name", METHOD_SETTINGS)
         model_type = self._value("model", "type")
         loss = self._variant("loss", "name", LOSSES)
         decode = self._variant("decode", "policy", DECODINGS)

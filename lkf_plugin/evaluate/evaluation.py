@@ -26,7 +26,7 @@ from lkf_plugin.evaluate.attribution import (
 )
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.ends import both_ends, real_text
-from lkf_plugin.evaluate.identity import LKF, beside_of, precision_of, sampling_of
+from lkf_plugin.evaluate.identity import beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.quality import Quality
@@ -40,6 +40,7 @@ from lkf_plugin.evaluate.run_records import (
 )
 from lkf_plugin.judge.judge import decode_samples
 from lkf_plugin.judge.mauve import mauve, mauve_name
+from lkf_plugin.methods.method import LKF
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record

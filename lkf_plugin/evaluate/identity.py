@@ -6,19 +6,16 @@ the reason; a test changes each key of these groups and asks for another digest.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.registry import read_options
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.judge.judge import Judge
-from lkf_plugin.methods.settings import NONE, baseline_name
-
-LKF = "lkf"
+from lkf_plugin.methods.method import method_name
 
 # group -> key -> why no number depends on it, or where else it enters
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
@@ -55,16 +52,6 @@ def group(config: DictConfig, name: str) -> dict[str, Any]:
     return {str(k): v for k, v in values.items() if k not in WITHOUT_EFFECT[name]}
 
 
-def method_of(config: DictConfig) -> str:
-    """``lkf``, the baseline's name, or ``mdlm`` for MDLM's own network."""
-    name = baseline_name(config)
-    if name != NONE:
-        return name
-    if config.model.type == "lkf":
-        return LKF
-    return "mdlm" if config.parameterization == "subs" else str(config.parameterization)
-
-
 def subject_of(
     config: DictConfig, host: str, checkpoint: str, corpus: str, tokenizer: str
 ) -> dict[str, Any]:
@@ -77,7 +64,7 @@ def subject_of(
     """
     return {
         "host": host,
-        "method": method_of(config),
+        "method": method_name(config),
         "checkpoint": checkpoint,
         "corpus": corpus,
         "tokenizer": tokenizer,
@@ -112,7 +99,7 @@ def decode_of(settings: Mapping[str, Any], policy: str, own: bool = False) -> di
 
     Samples of a host's or method's ``own`` sampler are drawn in blocks, and depend on their size.
     """
-    options = dataclasses.asdict(DecodeOptions.read(settings))
+    options = read_options(settings).model_dump()
     options["policy"] = policy
     return {**options, "block": BLOCK} if own else options
 

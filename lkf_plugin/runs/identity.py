@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.settings import NONE
+from lkf_plugin.methods.method import NONE
 
 CARD = "lkf_card"  # its key in a checkpoint
 FORMAT = 1

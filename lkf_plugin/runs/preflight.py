@@ -16,7 +16,7 @@ from torch import nn
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import path_sentence
-from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.methods.method import NONE, baseline_name
 from lkf_plugin.train.checkpoint import BEST, LAST
 
 # What a run writes into its folder, and whether that is a folder.

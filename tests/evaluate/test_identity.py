@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,12 +87,12 @@ def test_every_key_of_the_process(config: DictConfig, key: str) -> None:
     assert digest_of(changed) != digest_of(config)
 
 
-@pytest.mark.parametrize("field", [one.name for one in dataclasses.fields(DecodeOptions)])
+@pytest.mark.parametrize("field", list(DecodeOptions.model_fields))
 def test_every_decoding_setting(field: str) -> None:
     def digest(settings: Mapping[str, Any]) -> str:
         return identity_digest("samples", {}, decode_of(settings, settings["policy"]))
 
-    usual = dataclasses.asdict(DecodeOptions(policy="best_of_m"))
+    usual = DecodeOptions(policy="best_of_m").model_dump()
     value = {"selector": "evidence", "score": "evidence", "min_prior": 0.0}.get(field)
     changed = {**usual, field: other(usual[field]) if value is None else value}
     assert digest(changed) != digest(usual)

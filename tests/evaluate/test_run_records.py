@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 
 from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.evaluate.identity import method_of
 from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.methods.method import method_name as method_of
 from lkf_plugin.runs.load import LoadedRun
 
 

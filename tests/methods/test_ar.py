@@ -49,9 +49,9 @@ def test_the_two_causal_attentions_agree():
 
 def test_untrained_head_is_uniform_over_all_but_the_mask(config_of):
     from lkf_plugin.data.agreetext import agreetext_tokenizer
-    from lkf_plugin.methods.build import build_baseline
+    from lkf_plugin.runs.common import build_module
 
-    module = build_baseline(config_of("ar"), agreetext_tokenizer())
+    module = build_module(config_of("ar"), agreetext_tokenizer())
     x = torch.randint(0, MASK, (4, 32))
     loss = module._loss(x, torch.ones_like(x)).loss.item()
     assert loss == pytest.approx(math.log(V - 1), abs=1e-6)

@@ -14,9 +14,9 @@ import transformers
 from hydra import compose, initialize_config_dir
 
 from lkf_plugin.data.agreetext import agreetext_tokenizer
-from lkf_plugin.methods.build import build_baseline
 from lkf_plugin.methods.duo import DUO
 from lkf_plugin.methods.duo_curriculum import Curriculum
+from lkf_plugin.runs.common import build_module
 from lkf_plugin.upstream.shims import no_judge_tokenizer, swapped
 from tests.methods import upstream
 
@@ -99,7 +99,7 @@ def build(duo, config_of, tmp_path):
         torch.save(checkpoint, tmp_path / "duo.ckpt")
         module.ema.copy_to(module._get_parameters())
         start = upstream.imported(tmp_path / "duo.ckpt")
-        mine = build_baseline(config_of("duo", start, *ours), agreetext_tokenizer())
+        mine = build_module(config_of("duo", start, *ours), agreetext_tokenizer())
         mine._optimizer_step = lambda: 0
         return module, mine
 

@@ -8,7 +8,6 @@ import torch
 from lkf_plugin.data.agreetext import agreetext_tokenizer
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods import duo_math, sedd_math
-from lkf_plugin.methods.build import build_baseline
 from lkf_plugin.runs.common import build_module
 from tests.golden_arrays import load
 
@@ -64,7 +63,7 @@ def test_duo_loss_is_the_formula_on_its_probabilities(module_of, batch):
 def test_mdlm_is_the_host_bit_for_bit(config_of, batch):
     x = batch[0]
     losses = []
-    for name, build in (("mdlm", build_baseline), ("mdlm", Diffusion)):
+    for name, build in (("mdlm", build_module), ("mdlm", Diffusion)):
         torch.manual_seed(0)
         module = build(config_of(name), agreetext_tokenizer())
         torch.manual_seed(5)

@@ -11,8 +11,8 @@ import torch
 from omegaconf import OmegaConf
 
 from lkf_plugin.data.agreetext import agreetext_tokenizer
-from lkf_plugin.methods.build import build_baseline
 from lkf_plugin.methods.sedd import SEDD
+from lkf_plugin.runs.common import build_module
 from lkf_plugin.upstream.shims import swapped
 from tests.methods import upstream
 
@@ -87,7 +87,7 @@ def pair(sedd, config_of, dtype, tmp_path):
         ema.copy_to(theirs.parameters())
         start = upstream.imported(tmp_path / "checkpoint.pth")
         dropped = f"model.dropout={dropout}"
-        ours = build_baseline(config_of("sedd", start, dropped, *overrides), agreetext_tokenizer())
+        ours = build_module(config_of("sedd", start, dropped, *overrides), agreetext_tokenizer())
         return theirs.to(dtype), ours.to(dtype)
 
     return build
