@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.compare.comparison import Comparison
 from experiments.compare.entries import Entry, all_cells
 from experiments.compare.figure import draw_comparison
-from experiments.compare.fill import Comparison
-from experiments.compare.rows import BEST, OWN, Row
+from experiments.compare.methods import BEST, OWN, Row
 from experiments.compare.tables import by_steps, calls, header, line, sizes
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.evaluate.quality import VALID, AgreeTextQuality

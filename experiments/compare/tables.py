@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from experiments.compare.entries import Entry, steps_of
-from experiments.compare.rows import Row, row_label
+from experiments.compare.methods import Row, row_label
 from lkf_plugin.records.record import Record
 
 

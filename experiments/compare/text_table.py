@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.compare.entries import Entry, all_cells, steps_of
-from experiments.compare.rows import BEST, Row, components, row_label
+from experiments.compare.methods import BEST, Row, components, row_label
 from experiments.compare.tables import by_steps, calls, header, line, sizes
 from lkf_plugin.evaluate.attribution import ONE_FEWER, WITHOUT_FAVOURITE
 from lkf_plugin.methods.method import is_exact

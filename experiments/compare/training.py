@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.compare.rows import Row
+from experiments.compare.methods import Row
 from experiments.runner import Run, compose_settings
 
 

@@ -19,7 +19,6 @@ from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 from lkf_plugin.corpora.parity import Parity
 from lkf_plugin.decode.noise import Stream
-from lkf_plugin.information.along import PointInformation, information_at
 from lkf_plugin.information.laws import network_law
 from lkf_plugin.information.sample_tc import (
     SHUFFLES,
@@ -27,6 +26,7 @@ from lkf_plugin.information.sample_tc import (
     draw_step,
     plug_in_total_correlation,
 )
+from lkf_plugin.information.state_average import PointInformation, information_at
 from lkf_plugin.information.step import step_information
 from lkf_plugin.kernel import log_mixture
 from lkf_plugin.objective.objective import Corruption, Objective

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import runner
-from experiments.compare.rows import Row
+from experiments.compare.methods import Row
 from experiments.compare.training import run_of
 from lkf_plugin.judge.judge import Judge
 from tests.data.conftest import sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.compare.rows import Row
+from experiments.compare.methods import Row
 from experiments.compare.sotu import ROWS
 from experiments.compare.training import run_of
 

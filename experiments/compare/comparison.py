@@ -1,4 +1,4 @@
-"""Everything that a comparison lacks, row by row; it may be stopped at any time."""
+"""A comparison: trains, evaluates and samples what is missing; it may be stopped at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from experiments.compare.entries import DECODE, ROW, STEPS, Entry, all_cells, collect
 from experiments.compare.likelihood import held_out_nats, is_exact
-from experiments.compare.rows import BEST, Row, components
+from experiments.compare.methods import BEST, Row, components
 from experiments.compare.sampling import row_settings
 from experiments.compare.training import run_of
 from experiments.runner import train

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from experiments.compare.entries import all_cells, collect, steps_of
-from experiments.compare.rows import row_label
+from experiments.compare.methods import row_label
 from lkf_plugin.errors import UserError
 from lkf_plugin.records.record import Record
 from tests.records.make import SETTINGS, record

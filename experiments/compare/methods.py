@@ -1,4 +1,4 @@
-"""What a row of a comparison is: how it is trained, and how it is sampled."""
+"""What a compared method is: how it is trained, and how it is sampled."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
-from lkf_plugin.information.along import information_at, partly_masked
 from lkf_plugin.information.laws import network_law
+from lkf_plugin.information.state_average import information_at, partly_masked
 from lkf_plugin.kernel import log_mixture
 from lkf_plugin.objective.components import HeadSettings
 from lkf_plugin.objective.two_time import two_time_scores
