@@ -39,6 +39,7 @@ import torch
 
 from experiments.pages.blocks import fill_file
 from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.provenance import code_version, library_versions, machine
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import write_record
@@ -434,21 +435,20 @@ def table(result: Record) -> str:
     """The record as Markdown: of each cell, how many of its kills ended equal."""
     cells = {(c["phase"], c["processes"], c["signal"]): c for c in result.series["cells"]}
     head = [f"{name}, {count} process{'es' * (count > 1)}" for count in (1, 2) for name in SIGNALS]
-    lines = [f"| killed while | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+    rows = []
     for phase in PHASES:
         row = []
         for count, name in itertools.product((1, 2), SIGNALS):
             cell = cells.get((phase, count, name))
             row.append("" if cell is None else f"{cell['equal']} of {cell['killed']}")
-        lines.append(f"| {phase} | {' | '.join(row)} |")
-    lines += [
-        "",
+        rows.append([phase, *row])
+    return (
+        f"{markdown_table(['killed while', *head], rows)}\n\n"
         f"{result.value('equal')} of {result.value('killed')} kills ended bit-equal, in "
         f"{result.value('runs')} runs ({result.value('seconds')} s on {result.machine['cpu']}, "
         f"torch {result.libraries['torch']}, seed {result.setting('seed')}, "
-        f"{result.labels['date']}).",
-    ]
-    return "\n".join(lines)
+        f"{result.labels['date']})."
+    )
 
 
 def main() -> int:

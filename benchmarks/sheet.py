@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from timing import Times
 
+from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.provenance import code_version, library_versions, machine
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import write_record
@@ -108,7 +109,5 @@ def dependencies(record: Record) -> str:
 
 def markdown(table: Mapping[str, Any]) -> str:
     """A table of a record, with its caption and its note."""
-    lines = [f"**{table['caption']}**", ""]
-    for row in (table["columns"], ["---"] * len(table["columns"]), *table["rows"]):
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join([*lines, "", table["note"]]).strip()
+    shown = markdown_table(table["columns"], table["rows"], rule=" --- ")
+    return f"**{table['caption']}**\n\n{shown}\n\n{table['note']}".strip()
