@@ -52,8 +52,8 @@ def render(
         markdown_table([DIVERSITY, *columns], by_steps(entries, rows, steps, _diversity)),
         *_attribution(entries, metric),
         f"{' or '.join(map(str, counts))} samples a cell; ± is a standard error, of perplexities "
-        "by a bootstrap over samples. Entropies are in nats: the mean over samples of a sample's own "
-        "unigram entropy, and that of all samples together.",
+        "by a bootstrap over samples. Entropies are in nats: the mean over samples of a sample's "
+        "own unigram entropy, and that of all samples together.",
     ]
     return "\n\n".join(parts) + "\n"
 
