@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.compare.entries import DECODE, ROW, Entry, steps_of
-from experiments.compare.rows import BEST, row_label
+from experiments.compare.methods import BEST, row_label
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.evaluate.quality import VALID
+from lkf_plugin.methods.method import uses_steps
 from lkf_plugin.records.record import Record
 
 COLORS = {
@@ -87,7 +88,7 @@ def draw_row(
         label=row_label(row, decode),
         color=color,
         linestyle="--" if best else "-",
-        marker="D" if row == "ar" else ("s" if best else "o"),
+        marker="D" if not uses_steps(row) else ("s" if best else "o"),
         markersize=5,
         capsize=2,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lkf_plugin.data import valid_loader
-from lkf_plugin.methods.settings import baseline_name
+from lkf_plugin.methods.method import method_of
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.train.seeding import seed_position
@@ -13,19 +13,19 @@ from lkf_plugin.train.seeding import seed_position
 
 def is_exact(run: LoadedRun) -> bool:
     """Whether the figure is the likelihood itself, not a bound that draws of noise estimate."""
-    return baseline_name(run.config) == "ar"
+    return method_of(run.config).exact
 
 
 @torch.no_grad()
 def held_out_nats(run: LoadedRun, passes: int, seed: int) -> Estimate:
-    """NELBO (AR: exact) in nats a token with its standard error.
+    """NELBO (AR: exact) in nats per token with its standard error.
 
     A text's values over the passes are averaged first; texts are the independent unit. Every text
     must be full, as those of AgreeText and of windows are.
 
     Args:
         run: the trained model.
-        passes: draws of time and noise a text; an exact likelihood needs one.
+        passes: draws of time and noise per text; an exact likelihood needs one.
         seed: of the draws.
     """
     passes = 1 if is_exact(run) else passes

@@ -10,34 +10,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.compare.fill import Comparison
-from experiments.compare.rows import Row
+from experiments.compare.comparison import Comparison
+from experiments.compare.methods import Row
 from experiments.compare.text_figure import draw_text_comparison
 from experiments.compare.text_table import END_NAMES, render
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.ends import both_ends
 from lkf_plugin.evaluate.identity import beside_of
 from lkf_plugin.evaluate.quality import TextQuality
+from lkf_plugin.evaluate.reference_text import both_ends
 from lkf_plugin.evaluate.run_records import ENDS, Cell, RunRecords
 from lkf_plugin.files import write_atomically
 from lkf_plugin.judge.judge import Judge
+from lkf_plugin.methods.method import uses_steps
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 
 GRID = (1, 2, 4, 8, 16, 32)
-LENGTH = 64  # tokens a text in both experiments: AR's steps
+LENGTH = 64  # tokens per text in both experiments: AR's steps
 BATCH_SIZE = 32
 PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
     "ar": Row(("experiment=sotu_ar",)),
-    "mdlm": Row((PLAIN, "baseline=mdlm")),
-    "sedd": Row((PLAIN, "baseline=sedd")),
+    "mdlm": Row((PLAIN, "method=mdlm")),
+    "sedd": Row((PLAIN, "method=sedd")),
     "duo": Row(
         (
             PLAIN,
-            "baseline=duo",
-            "baseline.curriculum.gamma_min=null",
-            "baseline.curriculum.gamma_max=null",
+            "method=duo",
+            "method.curriculum.gamma_min=null",
+            "method.curriculum.gamma_max=null",
         )
     ),
     "lkf-M1": Row(("experiment=sotu",)),
@@ -69,7 +70,7 @@ def compare(
         grid: values of J.
         steps: of training, instead of the recipes'.
         rows: all rows; those of this corpus by default.
-        length: tokens a text.
+        length: tokens per text.
 
     Returns:
         The table of all rows that have been measured.
@@ -86,7 +87,7 @@ def compare(
         return TextQuality(run.prepared.tokenizer, judge, length, self_bleu_subset=0)
 
     def of_row(row: str, decode: str) -> Sequence[int]:
-        return (length,) if row == "ar" else sorted(set(grid))
+        return (length,) if not uses_steps(row) else sorted(set(grid))
 
     comparison = Comparison(
         out, rows, of_row, quality, True, samples, passes, seed, BATCH_SIZE, steps

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from experiments.tables import paper_numbers as paper
 from experiments.tables.advantages import best_of_n
 from experiments.tables.lookup import Lookup
-from experiments.tables.places import (
+from experiments.tables.row_entries import (
     NELBO,
     SINGLE,
     found,
@@ -18,7 +18,8 @@ from experiments.tables.places import (
     row_entries,
 )
 from experiments.tables.table import Entry, Table, is_likelihood
-from lkf_plugin.evaluate.run_records import INFORMATION, LIKELIHOOD, OWN, STEPLESS
+from lkf_plugin.evaluate.run_records import INFORMATION, LIKELIHOOD, OWN
+from lkf_plugin.methods.method import uses_steps
 
 # label -> (method, M, row, calls)
 PLACES: dict[str, tuple[str, int, str, str]] = {
@@ -104,10 +105,10 @@ def _measured_besides(
         row = OWN if is_likelihood(record) else record.row
         if model == "lkf" or (model, row) in known:
             continue
-        label, calls = model.upper(), "L" if model in STEPLESS else "J"
+        label, calls = model.upper(), "J" if uses_steps(model) else "L"
         if row != OWN:
             n = record.setting("decode.num_candidates")
             label += f", best-of-{n}" if row == f"best_of_n.n{n}.nelbo" else f", {row}"
-            calls = f"{n}L" if model in STEPLESS else f"{n}(J+T)"
+            calls = f"{n}(J+T)" if uses_steps(model) else f"{n}L"
         rows[model, row] = (label, model, row, calls)
     return [rows[key] for key in sorted(rows)]

@@ -1,43 +1,43 @@
-"""Rules of the methods beside LKF: their networks, samplers and times."""
+"""Rules of the methods beside the model's own: their networks, samplers and times."""
 
 from __future__ import annotations
 
-from lkf_plugin.config.methods import Duo
+from lkf_plugin.config.mdlm_words import MDLM_PREDICTORS
 from lkf_plugin.config.network import DDIT
 from lkf_plugin.config.schema import Settings
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.settings import MDLM_PREDICTORS, NONE, PREDICTORS, PROCESS
+from lkf_plugin.methods.method import METHODS, NONE
 from lkf_plugin.settings.fields import alternatives
 from lkf_plugin.settings.sentences import show
 
 
 def check_method(settings: Settings, host: str) -> None:
-    """Refuses a baseline that cannot run as set.
+    """Refuses a method that cannot run as set.
 
     Raises:
         UserError: one sentence that says what to set.
     """
-    baseline, training = settings.baseline, settings.training
-    name = baseline.name
-    if name == NONE:
+    name, training = settings.method.name, settings.training
+    method = METHODS[name]
+    if method.network == "own":
         return
     if host != "builtin":
-        raise UserError(f"baseline={name} runs on the built-in host: set host=builtin.")
+        raise UserError(f"method={name} runs on the built-in host: set host=builtin.")
     if settings.model.type != DDIT:
         raise UserError(
-            f"baseline={name} has a network without a latent: take model=small, tiny or ar, not a "
+            f"method={name} has a network without a latent: take model=small, tiny or ar, not a "
             "latent-kernel model."
         )
-    _check_decoding(settings)
-    if name == "mdlm":
-        return
-    if settings.process.T > 0 or training.change_of_variables or training.importance_sampling:
+    _check_decoding(settings, method.fills_masks)
+    plain = settings.process.T == 0 and not (
+        training.change_of_variables or training.importance_sampling
+    )
+    if not method.any_times and not plain:
         raise UserError(
-            f"baseline={name} has continuous, uniform times: set T=0, "
+            f"method={name} has continuous, uniform times: set T=0, "
             "training.change_of_variables=false and training.importance_sampling=false."
         )
-    if isinstance(baseline, Duo):
-        _check_curriculum(baseline)
+    method.check(settings)
 
 
 def check_process(settings: Settings, host: str) -> None:
@@ -46,22 +46,24 @@ def check_process(settings: Settings, host: str) -> None:
     Raises:
         UserError: names the key.
     """
-    name, process = settings.baseline.name, settings.process
-    whose = "without a baseline" if name == NONE else f"for baseline={name}"
-    wanted = PROCESS[name]
+    name, process = settings.method.name, settings.process
+    method = METHODS[name]
+    whose = "for the model's own method" if name == NONE else f"for method={name}"
+    wanted = method.process
     if host == "mdlm":  # it has parameterizations of its own, and no other noise
         wanted, whose = {"diffusion": "absorbing_state"}, "in MDLM"
     for key, right in wanted.items():
         given = getattr(process, key)
         if given != right:
-            owners = [n for n, p in PROCESS.items() if p.get(key) == given and n != NONE]
-            other = f"take baseline={owners[0]}" if owners else "take host=mdlm for MDLM's own"
+            owners = [n for n in METHODS if METHODS[n].process.get(key) == given]
+            owners = [n for n in owners if METHODS[n].network != "own"]
+            other = f"take method={owners[0]}" if owners else "take host=mdlm for MDLM's own"
             if host != "mdlm" and owners:
                 other += " or host=mdlm"
             raise UserError(
                 f"{key} is {show(right)} {whose}, not {show(given)}: set it or {other}."
             )
-    known = MDLM_PREDICTORS if host == "mdlm" else PREDICTORS.get(name)
+    known = MDLM_PREDICTORS if host == "mdlm" else method.predictors
     if known and settings.sampling.predictor not in known:
         raise UserError(
             f"sampling.predictor={settings.sampling.predictor} is not there {whose}: "
@@ -69,32 +71,17 @@ def check_process(settings: Settings, host: str) -> None:
         )
 
 
-def _check_decoding(settings: Settings) -> None:
-    decode, name = settings.decode, settings.baseline.name
+def _check_decoding(settings: Settings, fills_masks: bool) -> None:
+    decode, name = settings.decode, settings.method.name
     if decode.policy not in ("auto", "mdlm", "best_of_n"):
         raise UserError(
-            f"decode={decode.policy} needs components, which baseline={name} has not: take "
+            f"decode={decode.policy} needs components, which method={name} has not: take "
             "decode=auto (its own sampler) or decode=best_of_n."
         )
     if decode.policy == "best_of_n" and decode.selector != "nelbo":
         raise UserError(
             f"decode.selector={decode.selector} is for the latent-kernel network: take nelbo, the "
-            f"likelihood of baseline={name}."
+            f"likelihood of method={name}."
         )
-    if settings.sampling.prompt is not None and name in ("ar", "duo"):
-        raise UserError(f"baseline={name} cannot fill masks: set sampling.prompt=null.")
-
-
-def _check_curriculum(baseline: Duo) -> None:
-    curriculum = baseline.curriculum
-    if curriculum.start > curriculum.end:
-        raise UserError(
-            f"baseline.curriculum.start={curriculum.start} must lie between 0 and "
-            f"baseline.curriculum.end={curriculum.end} (end=0 turns the curriculum off)."
-        )
-    low, high = curriculum.gamma_min, curriculum.gamma_max
-    if low is not None and high is not None and not low < high:
-        raise UserError(
-            f"baseline.curriculum.gamma_min={low} must lie below gamma_max={high}: noise grows "
-            "with gamma."
-        )
+    if settings.sampling.prompt is not None and not fills_masks:
+        raise UserError(f"method={name} cannot fill masks: set sampling.prompt=null.")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import STRUCTURES
-from lkf_plugin.methods.settings import NONE
+from lkf_plugin.methods.method import METHODS, NONE
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
@@ -104,20 +104,24 @@ class LatentKernelNetwork(Network):
 
 
 TITLES: dict[type[Network], str] = {
-    MdlmNetwork: "MDLM's own network (model.type=ddit, baseline=none)",
-    DenoiserNetwork: "the network of this baseline (model.type=ddit)",
-    CausalNetwork: "the network of baseline=ar",
+    MdlmNetwork: "MDLM's own network (model.type=ddit, method=auto)",
+    DenoiserNetwork: "the network of this method (model.type=ddit)",
+    CausalNetwork: "the network of method=ar",
     LatentKernelNetwork: "the latent-kernel network (model.type=lkf)",
 }
 
 
-def network_of(type_name: Any, baseline: Any) -> type[Network]:
-    """The network that ``model.type`` and ``baseline.name`` mean together."""
+def network_of(type_name: Any, method: Any) -> type[Network]:
+    """The network that ``model.type`` and ``method.name`` mean together."""
     if type_name == LKF:
         return LatentKernelNetwork
-    if baseline == NONE:
-        return MdlmNetwork
-    return CausalNetwork if baseline == "ar" else DenoiserNetwork
+    name = method if isinstance(method, str) and method in METHODS else NONE
+    kinds: dict[str, type[Network]] = {
+        "own": MdlmNetwork,
+        "causal": CausalNetwork,
+        "denoiser": DenoiserNetwork,
+    }
+    return kinds[METHODS[name].network]
 
 
 def network_keys() -> set[str]:

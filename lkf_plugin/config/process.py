@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from lkf_plugin.methods.settings import BACKBONES, DIFFUSIONS, PARAMETERIZATIONS
+from lkf_plugin.config.mdlm_words import BACKBONES, known_values
 from lkf_plugin.settings.fields import (
     Arguments,
     Choice,
@@ -27,9 +27,9 @@ class Process(Group):
     host: Annotated[str, Choice(*HOSTS)]
     seed: Annotated[int, Number(low=0, high=2**32 - 1, whole=True)]
     run_dir: Path
-    parameterization: Annotated[str, Choice(*PARAMETERIZATIONS)]
+    parameterization: Annotated[str, Choice(*known_values("parameterization"))]
     backbone: Annotated[str, Choice(*BACKBONES)]
-    diffusion: Annotated[str, Choice(*DIFFUSIONS)]
+    diffusion: Annotated[str, Choice(*known_values("diffusion"))]
     time_conditioning: Flag
     subs_masking: Flag
     T: Whole

@@ -12,7 +12,7 @@ from lkf_plugin.config.training import CosineDecayWarmup
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import build_structure
-from lkf_plugin.methods.settings import NONE
+from lkf_plugin.methods.method import NONE
 from lkf_plugin.objective.objective import OBJECTIVES
 from lkf_plugin.settings.sentences import show
 
@@ -126,8 +126,8 @@ def _check_portions(settings: Settings) -> None:
     extra = trainer.model_extra or {}
     for key in extra.keys() & OWN_ARGUMENTS.keys():
         instead = OWN_ARGUMENTS[key]
-        told = f"use {instead} instead" if instead else "leave it out"
-        raise UserError(f"trainer.{key} is set by the run itself: {told}.")
+        advice = f"use {instead} instead" if instead else "leave it out"
+        raise UserError(f"trainer.{key} is set by the run itself: {advice}.")
     if extra and trainer.target == "lightning.Trainer":
         _check_lightning_arguments(extra)
 
@@ -178,7 +178,7 @@ def _check_sampling(settings: Settings) -> None:
     if sampling.compile_mode is None:
         return
     single = decode.policy == AUTO and (latent is None or latent.components == 1)
-    of_host = settings.baseline.name != NONE or decode.policy == HOST_SAMPLER or single
+    of_host = settings.method.name != NONE or decode.policy == HOST_SAMPLER or single
     if model.type != LKF or of_host:
         raise UserError(
             f"sampling.compile_mode={sampling.compile_mode} compiles the rollouts of "
@@ -199,11 +199,11 @@ def _check_builtin(settings: Settings) -> None:
     if (
         settings.init.from_checkpoint
         and settings.model.type == DDIT
-        and (settings.baseline.name == NONE)
+        and (settings.method.name == NONE)
     ):
         raise UserError(
             f"init.from_checkpoint={settings.init.from_checkpoint} is not read by MDLM's own "
-            "network: take baseline=mdlm, or model=lkf to start a mixture from it."
+            "network: take method=mdlm, or model=lkf to start a mixture from it."
         )
     if trainer.limit_train_batches != 1.0 or isinstance(trainer.limit_train_batches, int):
         raise UserError(

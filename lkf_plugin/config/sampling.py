@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from lkf_plugin.config.mdlm_words import known_predictors
 from lkf_plugin.decode.compiled import MODES
-from lkf_plugin.methods.settings import PREDICTORS
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
@@ -26,7 +26,7 @@ class Sampling(Group):
     """The sampler by MDLM's names."""
 
     steps: Count
-    predictor: Annotated[str, Choice(*(one for known in PREDICTORS.values() for one in known))]
+    predictor: Annotated[str, Choice(*known_predictors())]
     noise_removal: Flag
     eps: Fraction
     num_sample_batches: Count

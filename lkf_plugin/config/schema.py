@@ -10,7 +10,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from lkf_plugin.config.methods import METHODS, Method
+from lkf_plugin.config.methods import METHOD_SETTINGS
 from lkf_plugin.config.network import DDIT, LKF, TITLES, Network, network_keys, network_of
 from lkf_plugin.config.objective import LOSSES
 from lkf_plugin.config.process import Process
@@ -21,6 +21,7 @@ from lkf_plugin.config.variants import Variants
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER, POLICIES
 from lkf_plugin.errors import UserError
+from lkf_plugin.methods.method import MethodSettings
 from lkf_plugin.objective.objective import LossSettings
 from lkf_plugin.settings.fields import Group, alternatives
 from lkf_plugin.settings.sentences import Mistake, mistake_of, show, unknown_key
@@ -39,7 +40,7 @@ class Settings:
     process: Process
     model: Network
     loss: LossSettings
-    baseline: Method
+    method: MethodSettings
     decode: DecodeOptions
     sampling: Sampling
     training: Training
@@ -80,15 +81,12 @@ class Reader:
         Raises:
             UserError: names one mistake; a key that was set before one derived from it.
         """
-        baseline: type[Method] | None = METHODS.get(str(self._value("baseline", "name")))
-        if baseline is None:
-            given, known = show(self._value("baseline", "name")), alternatives(tuple(METHODS))
-            self._refuse("baseline.name", f"baseline.name={given} is unknown: take {known}.")
+        method = self._variant("method", "name", METHOD_SETTINGS)
         model_type = self._value("model", "type")
         loss = self._variant("loss", "name", LOSSES)
         decode = self._variant("decode", "policy", DECODINGS)
         schedule = SCHEDULES.get(_hashable(self._value("lr_scheduler", "_target_")), Schedule)
-        network = network_of(model_type, self._value("baseline", "name"))
+        network = network_of(model_type, self._value("method", "name"))
         fixed: dict[str, type[Group]] = {
             "sampling": Sampling,
             "training": Training,
@@ -109,7 +107,7 @@ class Reader:
             "process": self._group(Process, top, ""),
             "model": self._network(network, model_type),
             "loss": loss and self._group(loss, self.tree["loss"], "loss"),
-            "baseline": baseline and self._group(baseline, self.tree["baseline"], "baseline"),
+            "method": method and self._group(method, self.tree["method"], "method"),
             "decode": decode and self._group(decode, self.tree["decode"], "decode"),
             "lr_scheduler": self._group(schedule, self.tree.get("lr_scheduler"), "lr_scheduler"),
             **{name: self._group(kind, self.tree.get(name), name) for name, kind in fixed.items()},
@@ -150,8 +148,8 @@ class Reader:
         if not isinstance(values, dict):
             return None
         if type_name not in (DDIT, LKF):
-            told = f"model.type={show(type_name)} is unknown: take {DDIT} or {LKF}."
-            self._refuse("model.type", told)
+            sentence = f"model.type={show(type_name)} is unknown: take {DDIT} or {LKF}."
+            self._refuse("model.type", sentence)
             return None
         for key in sorted(values.keys() - network.model_fields.keys()):
             full = f"model.{key}"

@@ -18,12 +18,12 @@ from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.identity import method_of
 from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.likelihood.few_step import few_step_nelbo
 from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.likelihood.network_steps import NetworkSteps
 from lkf_plugin.likelihood.step_model import StepModel
+from lkf_plugin.methods.method import method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
 
@@ -47,7 +47,7 @@ def step_model(run: LoadedRun) -> StepModel:
     Raises:
         UserError: its sampler does not reveal masks by SUBS.
     """
-    method = method_of(run.config)
+    method = method_name(run.config)
     if run.config.model.type == "lkf" and run.config.loss.name != "two_time":
         return NetworkSteps(run.network())
     if method == "mdlm" and run.config.T == 0:

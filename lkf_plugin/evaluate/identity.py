@@ -6,20 +6,16 @@ the reason; a test changes each key of these groups and asks for another digest.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.decode.options import DecodeOptions
+from lkf_plugin.decode.registry import read_options
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.judge.judge import Judge
-from lkf_plugin.methods.settings import NONE, baseline_name
-from lkf_plugin.runs.identity import ONE_LATENT
-
-LKF = "lkf"
+from lkf_plugin.methods.method import method_name
 
 # group -> key -> why no number depends on it, or where else it enters
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
@@ -44,7 +40,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "activation_checkpointing": "a backward pass only",
     },
     "noise": {},
-    "baseline": {},
+    "method": {},
 }
 # keys of the process that stand at the configuration's top
 PROCESS = ("parameterization", "diffusion", "time_conditioning", "subs_masking", "T")
@@ -55,17 +51,6 @@ def group(config: DictConfig, name: str) -> dict[str, Any]:
     values = OmegaConf.to_container(config[name], resolve=True) if config.get(name) else {}
     assert isinstance(values, dict)
     return {str(k): v for k, v in values.items() if k not in WITHOUT_EFFECT[name]}
-
-
-def method_of(config: DictConfig) -> str:
-    """``lkf`` (``lkf-tree`` and so on by its latents), a baseline's name, or ``mdlm``."""
-    name = baseline_name(config)
-    if name != NONE:
-        return name
-    if config.model.type == "lkf":
-        latent = config.model.get("latent", ONE_LATENT["latent"])
-        return LKF if latent == ONE_LATENT["latent"] else f"{LKF}-{latent}"
-    return "mdlm" if config.parameterization == "subs" else str(config.parameterization)
 
 
 def subject_of(
@@ -80,7 +65,7 @@ def subject_of(
     """
     return {
         "host": host,
-        "method": method_of(config),
+        "method": method_name(config),
         "checkpoint": checkpoint,
         "corpus": corpus,
         "tokenizer": tokenizer,
@@ -88,7 +73,7 @@ def subject_of(
         "process": {
             **{key: config.get(key) for key in PROCESS},
             "noise": group(config, "noise"),
-            "baseline": group(config, "baseline"),
+            "method": group(config, "method"),
         },
     }
 
@@ -115,7 +100,7 @@ def decode_of(settings: Mapping[str, Any], policy: str, own: bool = False) -> di
 
     Samples of a host's or method's ``own`` sampler are drawn in blocks, and depend on their size.
     """
-    options = dataclasses.asdict(DecodeOptions.read(settings))
+    options = read_options(settings).model_dump()
     options["policy"] = policy
     return {**options, "block": BLOCK} if own else options
 

@@ -48,8 +48,8 @@ def latent_information(
     if structure.has_blocks:
         steps = NetworkSteps(network)
     else:
-        told = run.module._process_sigma
-        law = network_law(run.module.backbone, told=told, two_time=False)
+        of_host = run.module._process_sigma
+        law = network_law(run.module.backbone, process_sigma=of_host, two_time=False)
 
     def information_at(x_1L: torch.Tensor, t: float, count: int) -> StepInformation | None:
         masked_L = x_1L[0] == network.mask_index

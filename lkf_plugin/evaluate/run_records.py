@@ -10,22 +10,20 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.registry import POLICIES, read_options
 from lkf_plugin.decode.sample import uses_own_sampler
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.identity import (
-    LKF,
     beside_of,
     decode_of,
     group,
-    method_of,
     precision_of,
     sampling_of,
     short_tokenizer_name,
     subject_of,
 )
+from lkf_plugin.methods.method import LKF, method_name, uses_steps
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.identity import identity_digest
 from lkf_plugin.records.provenance import code_version, library_versions, machine, path_digest
@@ -34,7 +32,6 @@ from lkf_plugin.records.store import find_record, write_record
 from lkf_plugin.runs.load import LoadedRun
 
 OWN = "own"  # row of another method's own sampler
-STEPLESS = ("ar",)  # methods whose samples do not depend on J
 SAMPLES, LIKELIHOOD, INFORMATION, ENDS = "samples", "likelihood", "information", "ends"  # kinds
 
 
@@ -104,7 +101,7 @@ class RunRecords:
         corpus = self.run.config.data.train
         if self.of_data:
             return f"{corpus}.{row}"
-        return cell_name(corpus, method_of(self.run.config), self.components, row, steps)
+        return cell_name(corpus, method_name(self.run.config), self.components, row, steps)
 
     def find(self, cell: Cell) -> Record | None:
         """The cell's record, if it is there."""
@@ -178,12 +175,12 @@ class RunRecords:
             UserError: a policy that the model has not.
         """
         config, module = self.run.config, self.run.module
-        policy = module.sampler_of(DecodeOptions.read(decode).policy)
+        policy = module.sampler_of(read_options(decode).policy)
         own = uses_own_sampler(module, decode)
         resolved = {**decode, "policy": policy}
-        method = method_of(config)
-        plain = own and policy not in POLICIES and method != LKF
-        wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
+        method = method_name(config)
+        plain = own and policy not in POLICIES and not method.startswith(LKF)
+        wide = not own or bool(OmegaConf.select(config, "method.float64_draws"))
         settings = {
             "length": int(config.model.length),
             "seed": self.seed,
@@ -191,8 +188,8 @@ class RunRecords:
             "precision": precision_of(network, "float64" if wide else "float32"),
             "judge": judged_by,
             "samples": samples,
-            "decode": decode_of(resolved, policy, own),
-            "sampling": sampling_of(config, None if method in STEPLESS else steps),
+            "decode": decode_of(decode, policy, own),
+            "sampling": sampling_of(config, steps if uses_steps(method) else None),
             "eval": beside_of(config, self_bleu, **beside),
         }
         return Cell(SAMPLES, OWN if plain else row_name(resolved), settings)

@@ -13,11 +13,10 @@ from omegaconf import DictConfig
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.few_step import few_step_of_validation
-from lkf_plugin.evaluate.identity import method_of
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.methods.settings import baseline_name
+from lkf_plugin.methods.method import given_name, is_exact, method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.records.provenance import path_digest
@@ -99,7 +98,7 @@ def _callbacks(trainer: L.Trainer) -> list[L.Callback]:
 
 def smallest_time(config: DictConfig) -> float | None:
     """Where the average over times begins; None for an exact likelihood and for discrete steps."""
-    if method_of(config) == "ar" or config.T > 0:
+    if is_exact(method_name(config)) or config.T > 0:
         return None
     return float(config.training.sampling_eps)
 
@@ -124,7 +123,7 @@ def provenance(
         "block_length": config.model.get("block_length"),
         "latent_blocks": config.model.get("latent_blocks"),
         "trunk": config.model.get("trunk"),
-        "baseline": baseline_name(config),
+        "method": given_name(config),
         "parameterization": config.parameterization,
         "loss": config.loss.name,
         "corpus": config.data.train,

@@ -25,7 +25,7 @@ from lkf_plugin.exchange.foreign import METHODS, PREFIX, Foreign, read_foreign
 from lkf_plugin.exchange.mask_row import row_order, take_rows
 from lkf_plugin.exchange.pickles import write_plain
 from lkf_plugin.methods.causal import CausalTransformer
-from lkf_plugin.methods.settings import PROCESS
+from lkf_plugin.methods.method import METHODS as KNOWN
 from lkf_plugin.runs.identity import CARD, FORMAT, Card
 
 LAYOUTS = ("sedd", "huggingface")
@@ -92,15 +92,19 @@ def import_checkpoint(
     return settings
 
 
+def _causal(method: str) -> bool:
+    return KNOWN[method].network == "causal"
+
+
 def imported_card(foreign: Foreign, method: str, wanted: Wanted, source: Path) -> Card:
     """What an imported checkpoint says of itself: as much as its file tells."""
     sizes = sizes_of(foreign.state, source)
-    keys = ("hidden_size", "n_blocks", "n_heads") + (() if method == "ar" else ("cond_dim",))
+    keys = ("hidden_size", "n_blocks", "n_heads") + (() if _causal(method) else ("cond_dim",))
     network = {"type": "ddit", **{key: sizes[key] for key in keys}}
-    process = dict(PROCESS[method])
+    process = dict(KNOWN[method].process)
     if method == "mdlm" and _has_process(foreign):
         process |= _process_of(foreign, source)
-    card = {"name": method, **({"start": "data"} if method == "ar" else {})}
+    card = {"name": method, **({"start": "data"} if _causal(method) else {})}
     tokenizer = wanted.tokenizer or {}
     return {
         "format": FORMAT,
@@ -124,12 +128,12 @@ def _process_of(foreign: Foreign, source: Path) -> dict[str, Any]:
         UserError: they are no such values; what is printed of a file is checked before.
     """
     assert foreign.config is not None
-    told, steps = foreign.config.get("time_conditioning"), foreign.config.get("T")
-    if not isinstance(told, bool):
-        raise _no_value(source, "time_conditioning", told)
+    conditioning, steps = foreign.config.get("time_conditioning"), foreign.config.get("T")
+    if not isinstance(conditioning, bool):
+        raise _no_value(source, "time_conditioning", conditioning)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise _no_value(source, "T", steps)
-    return {"time_conditioning": told, "T": steps}
+    return {"time_conditioning": conditioning, "T": steps}
 
 
 def _checked_length(length: Any, source: Path) -> int | None:
@@ -148,7 +152,7 @@ def network_of(foreign: Foreign, method: str, source: Path) -> nn.Module:
     """The network that the weights' shapes describe, without storage."""
     sizes = sizes_of(foreign.state, source)
     with torch.device("meta"):
-        if method == "ar":
+        if _causal(method):
             causal = {k: sizes[k] for k in ("hidden_size", "n_blocks", "n_heads")}
             return CausalTransformer(sizes["vocab_size"], dropout=0.0, **causal)
         return MatchedTrunk(dropout=0.0, **sizes)
@@ -246,11 +250,11 @@ def overrides(
 ) -> list[str]:
     """Overrides of `model=small` that give the checkpoint's network on our command line."""
     sizes = sizes_of(foreign.state, Path())
-    keys = ["hidden_size", "n_blocks", "n_heads"] + ([] if method == "ar" else ["cond_dim"])
+    keys = ["hidden_size", "n_blocks", "n_heads"] + ([] if _causal(method) else ["cond_dim"])
     settings = ["model=small", *(f"model.{key}={sizes[key]}" for key in keys)]
-    settings += [f"baseline={method}"] if method != "mdlm" else []
+    settings += [f"method={method}"] if method != "mdlm" else []
     settings += [f"model.length={length}"] if length else []
-    settings += ["baseline.start=data"] if method == "ar" else []
+    settings += ["method.start=data"] if _causal(method) else []
     if _has_process(foreign):
         assert foreign.config is not None
         dropout = foreign.config.model.get("dropout")
@@ -259,8 +263,8 @@ def overrides(
         settings.append(f"model.dropout={dropout}")
         if method == "mdlm":
             process = _process_of(foreign, Path("the checkpoint"))
-            told = str(process["time_conditioning"]).lower()
-            settings += [f"time_conditioning={told}", f"T={process['T']}"]
+            conditioning = str(process["time_conditioning"]).lower()
+            settings += [f"time_conditioning={conditioning}", f"T={process['T']}"]
     settings += ["training.ema=0"] if average is None else []
     return [shlex.quote(setting) for setting in settings]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,8 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.host.contract import Loss
 from lkf_plugin.methods.baseline import Baseline, Chains
 from lkf_plugin.methods.causal import CausalTransformer
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
+from lkf_plugin.settings.fields import Choice
 from lkf_plugin.subs import NEG_INFINITY, at_least_float32
 from lkf_plugin.token_head.logprob import token_logprob
 
@@ -16,7 +20,7 @@ from lkf_plugin.token_head.logprob import token_logprob
 class AR(Baseline):
     """Predicts each token from those before it.
 
-    ``baseline.start`` says what comes before the first: ``mask`` puts the mask there as a start
+    ``method.start`` says what comes before the first: ``mask`` puts the mask there as a start
     symbol, so that every token is predicted and nats per token compare with the diffusion rows;
     ``data`` takes the first token as given (MDLM's loader writes BOS there) and leaves it out of
     the mean, as MDLM does.
@@ -84,4 +88,25 @@ class AR(Baseline):
         for token in (self.tokenizer.bos_token_id, self.tokenizer.cls_token_id):
             if token is not None:
                 return token
-        raise UserError("baseline.start=data needs a tokenizer with a BOS or CLS token: take mask.")
+        raise UserError("method.start=data needs a tokenizer with a BOS or CLS token: take mask.")
+
+
+class ARSettings(DrawingSettings):
+    """What comes before the first token."""
+
+    start: Annotated[str, Choice("mask", "data")]
+
+
+METHODS.add("ar")(
+    Method(
+        AR,
+        ARSettings,
+        process={"parameterization": "ar", "diffusion": "absorbing_state"},
+        network="causal",
+        exact=True,
+        uses_steps=False,
+        fills_masks=False,
+        label="AR",
+        color="#555555",
+    )
+)

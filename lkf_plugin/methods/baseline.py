@@ -47,7 +47,7 @@ class Baseline(Diffusion):
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
-        self.settings = self.config.baseline
+        self.settings = self.config.method
         self.last_decoded: Decoded | None = None
         self.calls = 0  # evaluations of the network for a batch
         self.spread = Spread()
@@ -114,7 +114,7 @@ class Baseline(Diffusion):
         raise NotImplementedError
 
     def method_steps(self, num_steps: int) -> int:
-        """Network calls a chain by the method's own count, which tables state."""
+        """Network calls per chain by the method's own count, which tables state."""
         return num_steps
 
     def score(self, x_CGL: Tensor, draws: int) -> Tensor:

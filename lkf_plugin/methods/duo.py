@@ -5,18 +5,21 @@ All V ids take part in the noise, the mask's included, which no text holds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.trunk import TrunkState
+from lkf_plugin.errors import UserError
 from lkf_plugin.methods.baseline import Chains, DiffusionBaseline
 from lkf_plugin.methods.denoiser import by_rows, encode, encode_soft
 from lkf_plugin.methods.duo_curriculum import Curriculum, gamma_of_signal
 from lkf_plugin.methods.duo_latent import SoftTokens, dense_latent, top_latent
 from lkf_plugin.methods.duo_math import diffuse, nelbo_integrand
 from lkf_plugin.methods.duo_sampler import run_chain
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
+from lkf_plugin.settings.fields import Choice, Count, Group, Number, Real, Whole
 from lkf_plugin.subs import at_least_float32
 
 SIGNAL_RANGE = (0.95, 0.05)  # of the curriculum where no range of gamma is given
@@ -103,7 +106,64 @@ class DUO(DiffusionBaseline):
     # --- sampling ------------------------------------------------------------------------------
 
     def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
-        """Ancestral steps from uniform ids and ``baseline.last_pass``, which is one call more."""
+        """Ancestral steps from uniform ids and ``method.last_pass``, which is one call more."""
         start = torch.randint(self.vocab_size, start_GL.shape, device=start_GL.device)
         last = self.settings.last_pass if self.config.sampling.noise_removal else "none"
         return Chains(run_chain(self.forward, self.noise, start, num_steps, eps, last, self.draw))
+
+
+class CurriculumSettings(Group):
+    """DUO's soft tokens over the first steps."""
+
+    start: Whole
+    end: Whole
+    tau_log10_start: Real
+    tau_log10_end: Real
+    gamma_min: Annotated[float | None, Number(null=True)]
+    gamma_max: Annotated[float | None, Number(null=True)]
+    columns: Count
+
+
+class DUOSettings(DrawingSettings):
+    """The last call, and the soft tokens of the first steps."""
+
+    last_pass: Annotated[str, Choice("greedy", "ancestral", "none")]
+    curriculum: CurriculumSettings
+
+
+def check_curriculum(settings: Any) -> None:
+    """Its ends and its range in order.
+
+    Raises:
+        UserError: names the key.
+    """
+    curriculum = settings.method.curriculum
+    if curriculum.start > curriculum.end:
+        raise UserError(
+            f"method.curriculum.start={curriculum.start} must lie between 0 and "
+            f"method.curriculum.end={curriculum.end} (end=0 turns the curriculum off)."
+        )
+    low, high = curriculum.gamma_min, curriculum.gamma_max
+    if low is not None and high is not None and not low < high:
+        raise UserError(
+            f"method.curriculum.gamma_min={low} must lie below gamma_max={high}: noise grows "
+            "with gamma."
+        )
+
+
+METHODS.add("duo")(
+    Method(
+        DUO,
+        DUOSettings,
+        process={
+            "parameterization": "mean",
+            "diffusion": "uniform_state",
+            "time_conditioning": True,
+        },
+        predictors=("ancestral",),
+        fills_masks=False,
+        check=check_curriculum,
+        label="DUO",
+        color="#9467bd",
+    )
+)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from lkf_plugin.corruption import nelbo_weight
+from lkf_plugin.host.ancestral import PREDICTORS
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods.baseline import Chains, DiffusionBaseline
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
 
 
 class MDLM(DiffusionBaseline):
-    """Losses are the host's bit for bit; draws are float64 with ``baseline.float64_draws``."""
+    """Losses are the host's bit for bit; draws are float64 with ``method.float64_draws``."""
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The host's, counted."""
@@ -33,3 +35,15 @@ class MDLM(DiffusionBaseline):
     def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
         """MDLM's sampler by ``sampling.predictor``."""
         return Chains(self.reverse(start_GL, num_steps, eps))
+
+
+METHODS.add("mdlm")(
+    Method(
+        MDLM,
+        DrawingSettings,
+        predictors=PREDICTORS,
+        any_times=True,
+        label="MDLM",
+        color="#1f77b4",
+    )
+)

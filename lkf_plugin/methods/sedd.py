@@ -6,12 +6,13 @@ from torch import Tensor
 
 from lkf_plugin.methods.baseline import Chains, DiffusionBaseline
 from lkf_plugin.methods.denoiser import by_rows, encode
+from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
 from lkf_plugin.methods.sedd_math import (
     masked_log_scores,
     masked_score_entropy,
     pin_own_token,
 )
-from lkf_plugin.methods.sedd_sampler import run_chain
+from lkf_plugin.methods.sedd_sampler import PREDICTORS, run_chain
 
 
 class SEDD(DiffusionBaseline):
@@ -59,3 +60,19 @@ class SEDD(DiffusionBaseline):
             sampling.noise_removal,
         )
         return Chains(x_GL)
+
+
+METHODS.add("sedd")(
+    Method(
+        SEDD,
+        DrawingSettings,
+        process={
+            "parameterization": "sedd",
+            "diffusion": "absorbing_state",
+            "time_conditioning": True,
+        },
+        predictors=PREDICTORS,
+        label="SEDD",
+        color="#2ca02c",
+    )
+)

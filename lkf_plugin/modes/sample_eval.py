@@ -18,9 +18,10 @@ from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.decode.sample import sample_numbers, share
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
-from lkf_plugin.evaluate.run_records import STEPLESS, RunRecords, method_of
+from lkf_plugin.evaluate.run_records import RunRecords
 from lkf_plugin.evaluate.validation import RECORDS, provenance
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
+from lkf_plugin.methods.method import method_of
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.runs.common import (
@@ -80,7 +81,7 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
     if processes.rank:
         return {}
     folder = Path(config.run_dir)
-    steps = None if method_of(config) in STEPLESS else config.sampling.steps
+    steps = config.sampling.steps if method_of(config).uses_steps else None
     name = evaluation_name(flatten(plain(config)), source["checkpoint_sha256"], policy, steps=steps)
     rows = [dataclasses.asdict(sample) for sample in samples]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -18,20 +18,13 @@ from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.config import cpu_count
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.methods.method import method_of
 
 
 def build_module(config: DictConfig, tokenizer: Any) -> Diffusion:
-    """The module of a config: a baseline, or MDLM's twin with the latent-kernel mixin for lkf."""
-    if baseline_name(config) != NONE:
-        from lkf_plugin.methods.build import build_baseline
-
-        return build_baseline(config, tokenizer)
-    if config.model.type != "lkf":
-        return Diffusion(config, tokenizer)
-    from lkf_plugin.methods.lkf import bind
-
-    return bind(Diffusion)(config, tokenizer)
+    """The module of a configuration's method, on the built-in host."""
+    module: Diffusion = method_of(config).build(config, tokenizer)
+    return module
 
 
 def load_weights(

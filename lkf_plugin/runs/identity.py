@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.settings import NONE
+from lkf_plugin.methods.method import NONE
 
 CARD = "lkf_card"  # its key in a checkpoint
 FORMAT = 1
@@ -38,7 +38,7 @@ _START_OR_SPEED = (
 # What a card of a latent-kernel network means that does not say it.
 ONE_LATENT: dict[str, Any] = {"latent": "sequence", "block_components": 1, "block_length": None}
 _PROCESS = ("parameterization", "diffusion", "backbone", "time_conditioning", "subs_masking", "T")
-# Of ``baseline``: what the first token is decides what an autoregressive network was trained for.
+# Of ``method``: what the first token is decides what an autoregressive network was trained for.
 _METHOD = ("start",)
 _TOKENIZER_KEY = "data.tokenizer_name_or_path"
 
@@ -68,7 +68,7 @@ def card_of_settings(settings: Mapping[str, Any]) -> Card:
     Args:
         settings: a whole configuration as plain containers, without interpolations.
     """
-    baseline = settings.get("baseline") or {}
+    baseline = settings.get("method") or {}
     name = baseline.get("name", NONE)
     if name == NONE:
         name = "lkf" if settings["model"].get("type") == "lkf" else "mdlm"
@@ -160,7 +160,7 @@ def compare(card: Card, now: Card, path: object, free: tuple[str, ...] = ()) -> 
                 if (part, option) == ("method", "name"):
                     raise UserError(
                         f"{path} was trained by the method {old[option]}, and the settings "
-                        f"describe {new[option]}: give model and baseline as its run did."
+                        f"describe {new[option]}: give model and method as its run did."
                     )
                 key = _key(part, option)
                 raise UserError(
@@ -200,5 +200,5 @@ def _key(part: str, option: str) -> str:
     if part == "network":
         return f"model.{option}"
     if part == "method":
-        return f"baseline.{option}"
+        return f"method.{option}"
     return "noise.type" if option == "noise" else option

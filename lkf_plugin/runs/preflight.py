@@ -14,9 +14,10 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
+from lkf_plugin.checkpoint_file import local_file
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import path_sentence
-from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.methods.method import NONE, given_name
 from lkf_plugin.train.checkpoint import BEST, LAST
 
 # What a run writes into its folder, and whether that is a folder.
@@ -138,9 +139,9 @@ def _check_start(config: DictConfig) -> None:
     source = config.init.from_checkpoint
     if not source:
         return
-    if not Path(source).is_file():
+    if not local_file(source, "init.from_checkpoint").is_file():
         raise UserError(f"There is no checkpoint at init.from_checkpoint={source}: check the path.")
-    if config.model.type != "lkf" and baseline_name(config) == NONE:
+    if config.model.type != "lkf" and given_name(config) == NONE:
         raise UserError(
             "init.from_checkpoint starts a mixture or a baseline: take model=lkf with "
             "loss=mixture, or set it to null."

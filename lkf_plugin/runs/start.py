@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.settings import NONE, baseline_name
+from lkf_plugin.methods.method import NONE, given_name
 from lkf_plugin.runs.identity import Card, card_of_settings, compare, make_card, read_card
 from lkf_plugin.runs.resume import Resume, check_card
 from lkf_plugin.runs.settings import check_resume, plain
@@ -36,10 +36,11 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
         UserError: not there, damaged, or the first option that differs with both values; or nothing
             here starts from a checkpoint.
     """
+    _check_teacher(config, prepared)
     source = config.init.from_checkpoint
     if not source:
         return
-    mixture = baseline_name(config) == NONE
+    mixture = given_name(config) == NONE
     if mixture and config.model.type != "lkf":
         raise UserError(
             "init.from_checkpoint starts a mixture (model=lkf) or a baseline: leave it out, or "
@@ -55,6 +56,18 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
         unknown = [key for key in unknown if not key.startswith("model.")]
     if unknown and os.environ.get("LOCAL_RANK", "0") == "0":
         print(f"{path} does not tell its {', '.join(unknown)}: not compared", flush=True)
+
+
+def _check_teacher(config: DictConfig, prepared: PreparedData) -> None:
+    """A teacher has its student's network, process and tokenizer; its method is its own affair."""
+    source = config.method.get("teacher")
+    if not source:
+        return
+    path = local_file(source, "method.teacher")
+    card = read_card(read_checkpoint(path), path)
+    now = card_of_settings(plain(config))
+    now["tokenizer"] = tokenizer_card(prepared.tokenizer, str(config.data.tokenizer_name_or_path))
+    compare(card or {}, now, path, free=("method", "process.T"))
 
 
 def check_run(config: DictConfig, prepared: PreparedData, resume: Resume) -> None:

@@ -64,7 +64,7 @@ def test_of_mdlm_and_of_a_mixture_of_one(tiny: Compose, run: Run, tmp_path: Path
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("words", [("baseline=sedd",), ("T=10",)])
+@pytest.mark.parametrize("words", [("method=sedd",), ("T=10",)])
 def test_other_samplers_are_refused(
     tiny: Compose, run: Run, words: tuple[str, ...]
 ) -> None:

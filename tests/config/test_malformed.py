@@ -12,7 +12,7 @@ from lkf_plugin import cli
 
 Compose = Callable[..., DictConfig]
 LKF = ("model=lkf-tiny", "loss=mixture")
-DUO = ("baseline=duo",)
+DUO = ("method=duo",)
 COSINE = ("lr_scheduler=cosine_decay_warmup",)
 LINEAR = ("lr_scheduler=linear_decay",)
 TEXT = ("data=text", "data.path=book.txt")
@@ -41,10 +41,10 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("run_dir=[a,b]", (), "must be a path"),
     ("run_dir=true", (), "must be a path"),
     ("parameterization=score", (), "is unknown: take subs, d3pm, sedd, ar or mean"),
-    ("parameterization=mean", (), "parameterization is subs without a baseline"),
+    ("parameterization=mean", (), "parameterization is subs for the model's own method"),
     ("backbone=unet", (), "is unknown: take dit, dimamba, ar or hf_dit"),
     ("diffusion=gaussian", (), "is unknown: take absorbing_state or uniform_state"),
-    ("diffusion=uniform_state", (), "take baseline=duo"),
+    ("diffusion=uniform_state", (), "take method=duo"),
     ("time_conditioning=yes_please", (), SWITCH),
     ("time_conditioning=1", (), SWITCH),
     ("subs_masking=0", (), SWITCH),
@@ -175,7 +175,7 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("sampling.steps=0", (), FROM_1),
     ("sampling.steps=abc", (), FROM_1),
     ("sampling.predictor=oracle", (), "is unknown: take ddpm_cache, ddpm, analytic"),
-    ("sampling.predictor=euler", (), "is not there without a baseline"),
+    ("sampling.predictor=euler", (), "is not there for the model's own method"),
     ("sampling.eps=2", (), "must be a number in [0, 1)"),
     ("sampling.eps=-1e-5", (), "must be a number in [0, 1)"),
     ("sampling.num_sample_batches=0", (), FROM_1),
@@ -183,7 +183,7 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("sampling.prompt=[a]", (), "must be text"),
     ("sampling.noise_removal=some", (), SWITCH),
     ("sampling.compile_mode=fast", (), "is unknown: take null, default, reduce-overhead"),
-    ("decode.policy=guess", (), "is unknown: take auto, mdlm, commit, best_of_m"),
+    ("decode.policy=guess", (), "is unknown: take auto, mdlm, best_of_m"),
     ("decode.temperature=abc", (*LKF, "decode=commit"), ABOVE_0),
     ("decode.temperature=0", (*LKF, "decode=commit"), ABOVE_0),
     ("decode.component=speaker", (*LKF, "decode=commit"), "must be router, random, or a"),
@@ -204,14 +204,14 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("eval.checkpoint_path=[a]", (), "must be a path"),
     ("eval.gen_ppl_eval_model_name_or_path={a: 1}", (), "must be a path"),
     # methods
-    ("baseline.name=gan", (), "is unknown: take none, ar, mdlm, sedd or duo"),
-    ("baseline.start=end", ("baseline=ar", "model=ar"), "is unknown: take mask or data"),
-    ("baseline.float64_draws=5", DUO, SWITCH),
-    ("baseline.last_pass=random", DUO, "is unknown: take greedy, ancestral or none"),
-    ("baseline.curriculum.columns=0", DUO, FROM_1),
-    ("baseline.curriculum.gamma_min=low", DUO, "must be a number, or null"),
-    ("baseline.curriculum.end=-1", DUO, FROM_0),
-    ("baseline.curriculum=off", DUO, "must be a group of settings"),
+    ("method.name=gan", (), "is unknown: take ar, auto, duo, lkf, mdlm or sedd"),
+    ("method.start=end", ("method=ar", "model=ar"), "is unknown: take mask or data"),
+    ("method.float64_draws=5", DUO, SWITCH),
+    ("method.last_pass=random", DUO, "is unknown: take greedy, ancestral or none"),
+    ("method.curriculum.columns=0", DUO, FROM_1),
+    ("method.curriculum.gamma_min=low", DUO, "must be a number, or null"),
+    ("method.curriculum.end=-1", DUO, FROM_0),
+    ("method.curriculum=off", DUO, "must be a group of settings"),
     # data
     ("data.kind=video", (), "is unknown"),
     ("data.kind=[text]", (), "data.kind"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +41,7 @@ def other(value: Any) -> Any:
 
 def keys() -> list[tuple[str, str]]:
     """Every key of the groups, as the configuration has it with the network that has most."""
-    config = composed("model=lkf", "loss=mixture", "baseline=duo")
+    config = composed("model=lkf", "loss=mixture", "method=duo")
     return [
         (name, str(key))
         for name in WITHOUT_EFFECT
@@ -64,7 +63,7 @@ def digest_of(config: DictConfig) -> str:
 
 @pytest.fixture(scope="module")
 def config() -> DictConfig:
-    return composed("model=lkf", "loss=mixture", "baseline=duo")
+    return composed("model=lkf", "loss=mixture", "method=duo")
 
 
 @pytest.mark.parametrize(("name", "key"), keys())
@@ -88,13 +87,14 @@ def test_every_key_of_the_process(config: DictConfig, key: str) -> None:
     assert digest_of(changed) != digest_of(config)
 
 
-@pytest.mark.parametrize("field", [one.name for one in dataclasses.fields(DecodeOptions)])
+@pytest.mark.parametrize("field", list(DecodeOptions.model_fields))
 def test_every_decoding_setting(field: str) -> None:
     def digest(settings: Mapping[str, Any]) -> str:
         return identity_digest("samples", {}, decode_of(settings, settings["policy"]))
 
-    usual = dataclasses.asdict(DecodeOptions(policy="best_of_m"))
-    value = {"selector": "evidence", "score": "evidence", "min_prior": 0.0}.get(field)
+    usual = DecodeOptions(policy="best_of_m").model_dump()
+    values = {"policy": "commit", "component": 1, "selector": "evidence", "score": "evidence"}
+    value = {**values, "min_prior": 0.0}.get(field)
     changed = {**usual, field: other(usual[field]) if value is None else value}
     assert digest(changed) != digest(usual)
 

@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 
 from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
-from lkf_plugin.evaluate.identity import method_of
 from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.methods.method import method_name as method_of
 from lkf_plugin.runs.load import LoadedRun
 
 
@@ -26,9 +26,9 @@ def config(*overrides: str) -> DictConfig:
     [
         (("model=lkf", "loss=mixture"), "lkf"),
         ((), "mdlm"),
-        (("baseline=mdlm",), "mdlm"),
-        (("baseline=ar", "model=ar"), "ar"),
-        (("baseline=duo",), "duo"),
+        (("method=mdlm",), "mdlm"),
+        (("method=ar", "model=ar"), "ar"),
+        (("method=duo",), "duo"),
         (("host=mdlm", "parameterization=d3pm"), "d3pm"),
     ],
 )

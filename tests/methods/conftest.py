@@ -14,7 +14,7 @@ from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.data.agreetext import agreetext_tokenizer
 from lkf_plugin.methods.baseline import Baseline
-from lkf_plugin.methods.build import build_baseline
+from lkf_plugin.runs.common import build_module
 
 TINY = (
     "model=tiny",
@@ -49,7 +49,7 @@ def config_of(tmp_path: Path) -> Callable[..., DictConfig]:
 
     def composed(name: str, *overrides: str) -> DictConfig:
         with initialize_config_dir(str(cli.config_folder()), version_base="1.3"):
-            config = compose("config", [*TINY, f"baseline={name}", *places, *overrides])
+            config = compose("config", [*TINY, f"method={name}", *places, *overrides])
         with open_dict(config):
             config.pop("hydra", None)
         return config
@@ -63,7 +63,7 @@ def module_of(config_of: Callable[..., DictConfig]) -> Callable[..., Baseline]:
 
     def build(name: str, *overrides: str) -> Baseline:
         torch.manual_seed(0)
-        module = build_baseline(config_of(name, *overrides), agreetext_tokenizer())
+        module = build_module(config_of(name, *overrides), agreetext_tokenizer())
         with torch.no_grad():
             for weight in module.backbone.parameters():
                 weight.add_(0.2 * torch.randn_like(weight))

@@ -49,9 +49,9 @@ def test_the_two_causal_attentions_agree():
 
 def test_untrained_head_is_uniform_over_all_but_the_mask(config_of):
     from lkf_plugin.data.agreetext import agreetext_tokenizer
-    from lkf_plugin.methods.build import build_baseline
+    from lkf_plugin.runs.common import build_module
 
-    module = build_baseline(config_of("ar"), agreetext_tokenizer())
+    module = build_module(config_of("ar"), agreetext_tokenizer())
     x = torch.randint(0, MASK, (4, 32))
     loss = module._loss(x, torch.ones_like(x)).loss.item()
     assert loss == pytest.approx(math.log(V - 1), abs=1e-6)
@@ -60,7 +60,7 @@ def test_untrained_head_is_uniform_over_all_but_the_mask(config_of):
 
 @pytest.mark.parametrize(("start", "predicted"), (("mask", 32), ("data", 31)))
 def test_loss_is_the_chain_rule(module_of, start, predicted):
-    module = module_of("ar", f"baseline.start={start}")
+    module = module_of("ar", f"method.start={start}")
     x = torch.randint(0, MASK, (2, 32))
     attention = torch.ones_like(x)
     attention[1, 20:] = 0

@@ -8,7 +8,6 @@ import torch
 from lkf_plugin.data.agreetext import agreetext_tokenizer
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods import duo_math, sedd_math
-from lkf_plugin.methods.build import build_baseline
 from lkf_plugin.runs.common import build_module
 from tests.golden_arrays import load
 
@@ -64,7 +63,7 @@ def test_duo_loss_is_the_formula_on_its_probabilities(module_of, batch):
 def test_mdlm_is_the_host_bit_for_bit(config_of, batch):
     x = batch[0]
     losses = []
-    for name, build in (("mdlm", build_baseline), ("mdlm", Diffusion)):
+    for name, build in (("mdlm", build_module), ("mdlm", Diffusion)):
         torch.manual_seed(0)
         module = build(config_of(name), agreetext_tokenizer())
         torch.manual_seed(5)
@@ -102,8 +101,8 @@ def test_native_trunk_has_positions(module_of, name):
 @pytest.mark.parametrize("tau_log10", (-1, -3))
 def test_duo_reads_soft_tokens_early_and_hard_ones_late(module_of, batch, trunk, tau_log10):
     extra = ("+model.trunk=native",) if trunk == "native" else ()
-    taus = [f"baseline.curriculum.tau_log10_{end}={tau_log10}" for end in ("start", "end")]
-    module = module_of("duo", "baseline.curriculum.columns=8", *extra, *taus).train()
+    taus = [f"method.curriculum.tau_log10_{end}={tau_log10}" for end in ("start", "end")]
+    module = module_of("duo", "method.curriculum.columns=8", *extra, *taus).train()
     x = batch[0]
     module._optimizer_step = lambda: 0
     torch.manual_seed(2)
@@ -189,4 +188,4 @@ def test_build_module_takes_the_group(config_of):
     for name in (*DIFFUSION, "ar"):
         module = build_module(config_of(name), agreetext_tokenizer())
         assert type(module).__name__.lower() == name
-    assert type(build_module(config_of("none"), agreetext_tokenizer())) is Diffusion
+    assert type(build_module(config_of("auto"), agreetext_tokenizer())) is Diffusion

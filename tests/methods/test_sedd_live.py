@@ -11,8 +11,8 @@ import torch
 from omegaconf import OmegaConf
 
 from lkf_plugin.data.agreetext import agreetext_tokenizer
-from lkf_plugin.methods.build import build_baseline
 from lkf_plugin.methods.sedd import SEDD
+from lkf_plugin.runs.common import build_module
 from lkf_plugin.upstream.shims import swapped
 from tests.methods import upstream
 
@@ -87,7 +87,7 @@ def pair(sedd, config_of, dtype, tmp_path):
         ema.copy_to(theirs.parameters())
         start = upstream.imported(tmp_path / "checkpoint.pth")
         dropped = f"model.dropout={dropout}"
-        ours = build_baseline(config_of("sedd", start, dropped, *overrides), agreetext_tokenizer())
+        ours = build_module(config_of("sedd", start, dropped, *overrides), agreetext_tokenizer())
         return theirs.to(dtype), ours.to(dtype)
 
     return build
@@ -153,7 +153,7 @@ def test_sampling_steps_agree(sedd, pair, dtype, predictor, steps, eps):
     A chain that stops at ``eps`` = 0.3 leaves masks to the last pass. There the random numbers
     part, because theirs has no column for the mask, so only the weights are compared.
     """
-    settings = (f"sampling.predictor={predictor}", "baseline.float64_draws=false")
+    settings = (f"sampling.predictor={predictor}", "method.float64_draws=false")
     theirs, ours = pair(0.0, *settings)
     original, mine = [], []
     draw = upstream.recorded(sedd.catsample.sample_categorical, original)

@@ -54,7 +54,7 @@ def test_what_only_starts_or_speeds_up_training_does_not(tiny: Compose, override
 
 
 def test_methods(tiny: Compose) -> None:
-    plain, baseline, mixture = card(tiny()), card(tiny("baseline=mdlm")), card(tiny(*LKF))
+    plain, baseline, mixture = card(tiny()), card(tiny("method=mdlm")), card(tiny(*LKF))
     assert plain["method"] == baseline["method"]  # one network, one loss
     with pytest.raises(UserError, match="by the method lkf, and the settings describe mdlm"):
         compare(mixture, plain, "p", ("tokenizer",))
@@ -99,7 +99,7 @@ def test_a_start_is_compared(
     for override in ("model.n_heads=4", "time_conditioning=true"):
         with pytest.raises(UserError, match=f"^{override.split('=')[0]} is"):
             run(tiny(*LKF, *new, override))
-    with pytest.raises(UserError, match="starts a mixture"):
+    with pytest.raises(UserError, match="to start a mixture"):
         run(tiny(*new))
     with pytest.raises(UserError, match="There is no checkpoint at"):
         run(tiny(*LKF, *new, "init.from_checkpoint=nowhere.ckpt"))

@@ -21,7 +21,7 @@ Run = Callable[[DictConfig], Any]
 
 @pytest.fixture
 def folder(tiny: Compose, run: Run, tmp_path: Path) -> Path:
-    """The checkpoints of a run of four steps, one file a step."""
+    """The checkpoints of a run of four steps, one file per step."""
     run(tiny("checkpointing.every_n_steps=1"))
     return tmp_path / "run" / "checkpoints"
 
@@ -59,7 +59,7 @@ def test_evaluation_and_start_take_local_files_only(tiny: Compose, run: Run) -> 
     for overrides in (
         ("mode=ppl_eval", f"eval.checkpoint_path={address}"),
         ("mode=sample_eval", f"eval.checkpoint_path={address}"),
-        ("baseline=mdlm", f"init.from_checkpoint={address}"),
+        ("method=mdlm", f"init.from_checkpoint={address}"),
     ):
         with pytest.raises(UserError, match="is an address, and checkpoints are local files"):
             run(tiny(*overrides))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from experiments.compare import training
-from experiments.compare.rows import Row
-from experiments.compare.training import train_row
+from experiments import runner
+from experiments.compare.methods import Row
+from experiments.compare.training import run_of
 from lkf_plugin.judge.judge import Judge
 from tests.data.conftest import sentence
 from tests.evaluate.conftest import save
 from tests.evaluate.small_run import train
+from tests.experiments.test_runner import Ended
 
 LENGTH, SEED, STEPS = 12, 1, 2
 TINY = (
@@ -41,10 +41,10 @@ def tiny_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     path = tmp_path_factory.mktemp("text") / "corpus.txt"
     path.write_text("\n".join(sentence(i, words=30) for i in range(40)) + "\n")
     plain = ("experiment=sotu_baseline", *TINY, f"data.path={path}")
-    null = ("baseline.curriculum.gamma_min=null", "baseline.curriculum.gamma_max=null")
+    null = ("method.curriculum.gamma_min=null", "method.curriculum.gamma_max=null")
     return {
         "ar": Row(("experiment=sotu_ar", *plain[1:])),
-        "duo": Row((*plain, "baseline=duo", *null)),
+        "duo": Row((*plain, "method=duo", *null)),
         "lkf-M1": Row(("experiment=sotu", *plain[1:])),
         "lkf-M8": Row(("experiment=sotu-mixture", *plain[1:]), start="lkf-M1"),
     }
@@ -60,11 +60,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_rows: dict[str, Row])
     """A folder with every run, two steps old; trained in this process, which is quicker."""
     out = tmp_path_factory.mktemp("compare")
 
-    def train_here(folder: Path, overrides: Sequence[str]) -> None:
-        train(folder, out / "cache", *overrides)
+    def train_here(run: runner.Run, threads: int) -> Ended:
+        train(run.folder, out / "cache", *run.command[1:-1])
+        return Ended()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_train", train_here)
-        for name in ("lkf-M8", "ar", "duo"):
-            train_row(out, tiny_rows, name, SEED, STEPS)
+        patch.setattr(runner, "_begin", train_here)
+        patch.setattr(runner, "POLL", 0.0)
+        rows = ("lkf-M8", "ar", "duo")
+        runner.train([run_of(out, tiny_rows, name, SEED, STEPS) for name in rows])
     return out
