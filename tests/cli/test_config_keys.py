@@ -116,7 +116,7 @@ def test_mixture_differs_from_mdlm_in_named_keys_only(compose: Compose) -> None:
     """Side by side at the same size, model and loss are all that differs."""
     theirs = flatten(OmegaConf.to_container(compose("model=small", "loss=mdlm"), resolve=True))
     mine = flatten(OmegaConf.to_container(compose("model=lkf", "loss=mixture"), resolve=True))
-    different = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
+    different = {k for k in mine.keys() | theirs.keys() if mine.get(k, "") != theirs.get(k, "")}
     ours = set(compose("model=lkf", "loss=mixture").model) - set(compose("model=small").model)
     assert "num_components" in ours
     assert {key for key in different if key.startswith("model.")} == {
