@@ -19,7 +19,7 @@ def test_the_mixture_starts_from_the_factorised_run_of_the_same_comparison(tmp_p
 
 
 def test_a_short_run_has_its_validation(tmp_path: Path) -> None:
-    rows = {"mdlm": Row(("experiment=sotu_baseline", "baseline=mdlm"))}
+    rows = {"mdlm": Row(("experiment=sotu_baseline", "method=mdlm"))}
     assert "trainer.val_check_interval=4" in run_of(tmp_path, rows, "mdlm", 1, 4).overrides
     whole = run_of(tmp_path, rows, "mdlm", 1)
     assert whole.overrides == (*rows["mdlm"].overrides, "seed=1")
