@@ -40,7 +40,7 @@ from lkf_plugin.subs import NEG_INFINITY
 
 MEMORY = 256  # rows over which responsibilities are balanced
 EVERY = 50  # steps between two tries at a split
-LEAST_ROWS = 8.0  # rows a component must hold before its halves are fitted
+LEAST_ROWS = 8.0  # rows that a component must hold before its halves are fitted
 LEAST_GAIN = 0.01  # nats; a split that promises less is left alone
 FITTED = 0.25  # share of the rows that halves are fitted to; the others judge
 SURE = 2.0  # standard errors by which a gain must exceed that if an average is part of it
