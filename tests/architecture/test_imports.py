@@ -153,7 +153,7 @@ shape = dict(type="lkf", trunk="native", hidden_size=16, cond_dim=8, n_blocks=2,
 torch.manual_seed(0)
 model = build_backbone(shape, vocab_size=7, mask_index=2)
 settings = dict(token_head="auto", chunk_rows=64, lambda_ent=0.1, lambda_lb=-0.1)
-objective = OBJECTIVES["mixture"](settings, 3)
+objective = OBJECTIVES["mixture"](settings, model.structure)
 x0 = torch.randint(3, 7, (4, 8))
 corruption = objective.corrupt(x0, torch.ones_like(x0), PlainDraws.of(2))
 value = objective.train(model, corruption)

@@ -68,7 +68,7 @@ def test_mistakes_are_named(tiny_mixture: LoadedRun) -> None:
         policy_settings("nonsense")
     with pytest.raises(UserError, match="commit has no selector"):
         policy_settings("commit", selector="nelbo")
-    with pytest.raises(UserError, match="policy=luck is unknown: take one of commit"):
+    with pytest.raises(UserError, match="policy=luck is unknown: take one of best_of_m"):
         tiny_mixture.sample({"policy": "luck"}, 4, 2, seed=0)
 
 
