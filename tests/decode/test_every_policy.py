@@ -146,7 +146,7 @@ def test_unknown_options_are_named() -> None:
         DecodeOptions.read({"luck": 1})
     with pytest.raises(UserError, match="decode.score=x is unknown"):
         DecodeOptions.read({"score": "x"})
-    with pytest.raises(UserError, match="select_temperature=0 must be above 0"):
+    with pytest.raises(UserError, match="select_temperature=0 must be a number above 0"):
         DecodeOptions.read({"select_temperature": 0})
     with pytest.raises(UserError, match="switch_step=-1"):
         DecodeOptions.read({"switch_step": -1})
