@@ -21,8 +21,9 @@ from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.baseline import DiffusionBaseline
 from lkf_plugin.methods.method import DrawingSettings
-from lkf_plugin.settings.fields import Count, Path
+from lkf_plugin.settings.fields import Count, MaybePath
 from lkf_plugin.train.ema import ExponentialMovingAverage
+from lkf_plugin.train.metrics import Extra
 
 KEY = "teacher"  # in a checkpoint
 
@@ -30,16 +31,21 @@ KEY = "teacher"  # in a checkpoint
 class TaughtSettings(DrawingSettings):
     """The first teacher, and how often it changes."""
 
-    teacher: Path
+    teacher: MaybePath
     rounds: Count
 
 
 def check_rounds(settings: Any) -> None:
-    """The rounds divide the steps.
+    """There is a teacher to learn from, and the rounds divide the steps.
 
     Raises:
-        UserError: they do not.
+        UserError: there is none, or they do not.
     """
+    if settings.process.mode == "train" and not settings.baseline.teacher:
+        raise UserError(
+            f"baseline={settings.baseline.name} learns from another run: name its checkpoint in "
+            "baseline.teacher."
+        )
     steps, rounds = settings.trainer.max_steps, settings.baseline.rounds
     if steps % rounds:
         raise UserError(
@@ -57,6 +63,7 @@ class Taught(DiffusionBaseline):
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
         self.round = 0
+        self.teacher_calls = 0  # the teacher's evaluations for a batch, on this process
         # in a list, which torch does not look into: no weight of it is trained, averaged or saved
         self._frozen: list[nn.Module] = []
         self._first_digest = ""
@@ -111,6 +118,10 @@ class Taught(DiffusionBaseline):
         if number == self.round:
             return
         self.round = number
+        self._succeed()
+
+    def _succeed(self) -> None:
+        """The student becomes the teacher of the round that begins."""
         self.teacher.load_state_dict(self.backbone.state_dict())
         if self.ema is not None:
             trained = [p for p in self.backbone.parameters() if p.requires_grad]
@@ -121,6 +132,16 @@ class Taught(DiffusionBaseline):
                 for name, shadow in zip(names, shadows, strict=True):
                     frozen[name].copy_(shadow)
 
+    def log_extras(self, prefix: str) -> Mapping[str, Extra]:
+        """In training, the round and what the teacher has cost so far."""
+        if prefix != "train":
+            return {}
+        return {"round": float(self.round), "teacher_calls": float(self.teacher_calls)}
+
+    def training_facts(self) -> dict[str, Any]:
+        """What records say of the training."""
+        return {"teacher_round": self.round, "teacher_calls": self.teacher_calls}
+
     # --- checkpoints ---------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -129,20 +150,23 @@ class Taught(DiffusionBaseline):
         own = {n: t.detach().cpu().clone() for n, t in self.teacher.state_dict().items()}
         checkpoint[KEY] = {
             "round": self.round,
+            "calls": self.teacher_calls,
             "digest": self._first_digest,
             "weights": own if self.round else None,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes them back in training; an evaluation needs no teacher.
+        """Takes them back; an evaluation needs no teacher's weights.
 
         Raises:
             UserError: the run began with another teacher.
         """
         super().on_load_checkpoint(checkpoint)
+        state = checkpoint.get(KEY)
+        if state is not None:
+            self.round, self.teacher_calls = int(state["round"]), int(state["calls"])
         if not self._frozen:
             return
-        state = checkpoint.get(KEY)
         if state is None or state["digest"] != self._first_digest:
             began = "none" if state is None else str(state["digest"])[:12]
             raise UserError(
@@ -150,7 +174,6 @@ class Taught(DiffusionBaseline):
                 f"and the run began with {began}: bring that teacher back to go on, or give "
                 "another run_dir."
             )
-        self.round = int(state["round"])
         if state["weights"] is not None:
             self.teacher.load_state_dict(state["weights"])
 

@@ -1,0 +1,252 @@
+"""baseline=sdtt from a teacher to its last round: kept bit for bit, counted, labelled."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from lkf_plugin import cli
+from lkf_plugin.checkpoint_file import read_checkpoint
+from lkf_plugin.data.agreetext import agreetext_tokenizer
+from lkf_plugin.errors import UserError
+from lkf_plugin.methods.sdtt_math import step_size
+from lkf_plugin.runs.common import build_module
+
+KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
+ROUNDS = ("trainer.max_steps=8", "baseline.rounds=2", "baseline.base_steps=8", "optim.lr=1e-3")
+Runs = Callable[..., DictConfig]
+
+
+@pytest.fixture
+def runs(config_of: Callable[..., DictConfig], tmp_path: Path) -> Runs:
+    """``runs("sdtt", "folder", ...)``: a tiny run in that folder."""
+    return lambda name, folder, *words: config_of(name, f"run_dir={tmp_path / folder}", *words)
+
+
+def last(folder: Path) -> Path:
+    return folder / "checkpoints" / "last.ckpt"
+
+
+@pytest.fixture
+def teacher(runs: Runs, tmp_path: Path) -> str:
+    cli.run(runs("mdlm", "teacher"))
+    return f"baseline.teacher={last(tmp_path / 'teacher')}"
+
+
+def same_weights(one: dict[str, Any], other: dict[str, Any], place: Any) -> None:
+    for key, tensor in one["state_dict"].items():
+        assert torch.equal(tensor, other["state_dict"][key]), (place, key)
+    for key, tensor in one["teacher"]["weights"].items():
+        assert torch.equal(tensor, other["teacher"]["weights"][key]), (place, key)
+    assert one["teacher"]["calls"] == other["teacher"]["calls"], place
+    for mine, theirs in zip(
+        one["ema"]["shadow_params"], other["ema"]["shadow_params"], strict=True
+    ):
+        assert torch.equal(mine, theirs), place
+
+
+@pytest.mark.parametrize(
+    "options",
+    (
+        (),
+        ("baseline.reset_optimizer=true", "baseline.ema_on_growth=true", "training.ema=0.5"),
+        ("baseline.reset_optimizer=true", "optim.name=muon", "baseline.time_grid=upstream"),
+    ),
+    ids=("kept", "reset", "muon"),
+)
+def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, options):
+    words = (*ROUNDS, teacher, *KEEP, *options)
+    cli.run(runs("sdtt", "whole", *words))
+    whole = read_checkpoint(last(tmp_path / "whole"))
+    assert whole["teacher"]["round"] == 1
+    assert whole["teacher"]["calls"] == 2 * 8
+    cli.run(runs("sdtt", "parts", *words))
+    folder = tmp_path / "parts" / "checkpoints"
+    for step in (6, 4, 3):  # after a change of teacher, at it, and before
+        for later in folder.glob("*.ckpt"):
+            number = later.stem.removeprefix("step-")
+            if not number.isdecimal() or int(number) > step:
+                later.unlink()
+        cli.run(runs("sdtt", "parts", *words))
+        same_weights(whole, read_checkpoint(last(tmp_path / "parts")), (options, step))
+    files = [(tmp_path / name / "metrics.csv").read_bytes() for name in ("whole", "parts")]
+    assert files[0] == files[1]
+
+
+def test_options_at_a_new_round(runs, teacher, tmp_path):
+    """Raw or averaged weights teach; a restarted optimizer has the moments of its own steps."""
+    for name, *options in (
+        ("plain", "training.ema=0.5"),
+        ("average", "training.ema=0.5", "baseline.ema_on_growth=true"),
+        ("reset", "training.ema=0.5", "baseline.reset_optimizer=true"),
+    ):
+        cli.run(runs("sdtt", name, *ROUNDS, teacher, *KEEP, *options))
+    checkpoints = {
+        name: {
+            step: read_checkpoint(tmp_path / name / "checkpoints" / f"step-{step}.ckpt")
+            for step in (4, 5, 8)
+        }
+        for name in ("plain", "average", "reset")
+    }
+
+    def teaches(name: str) -> list[torch.Tensor]:
+        return list(checkpoints[name][5]["teacher"]["weights"].values())
+
+    def weights(name: str) -> list[torch.Tensor]:
+        return list(checkpoints[name][4]["state_dict"].values())
+
+    for name in ("plain", "reset"):
+        assert all(map(torch.equal, teaches(name), weights(name)))
+    assert not all(map(torch.equal, teaches("average"), weights("average")))
+    assert checkpoints["plain"][5]["ema"]["num_updates"] == 5
+    assert checkpoints["average"][5]["ema"]["num_updates"] == 1
+
+    def steps(name: str) -> set[float]:
+        state = checkpoints[name][8]["optimizer_states"][0]["state"]
+        return {float(one["step"]) for one in state.values()}
+
+    assert steps("plain") == steps("average") == {8.0}
+    assert steps("reset") == {4.0}
+    # a warm-up of one step begins at rate zero: the first step of the new round moves nothing
+    after = checkpoints["reset"][5]["state_dict"].values()
+    assert all(map(torch.equal, weights("reset"), after))
+
+
+def test_every_distance_trains_towards_the_teacher(runs, teacher, tmp_path):
+    for distance in ("kl-bwd", "kl-fwd", "mse", "tvd"):
+        folder = f"run-{distance}"
+        words = ("trainer.max_steps=24", "baseline.rounds=1", "baseline.base_steps=2")
+        start = f"init.from_checkpoint={tmp_path / 'other' / 'checkpoints' / 'last.ckpt'}"
+        if not (tmp_path / "other").exists():
+            cli.run(runs("mdlm", "other", "seed=7", "trainer.max_steps=1"))
+        cli.run(runs("sdtt", folder, *words, teacher, start, f"baseline.distance={distance}"))
+        with open(tmp_path / folder / "metrics.csv", encoding="utf-8") as lines:
+            losses = [
+                float(row["trainer/loss"]) for row in csv.DictReader(lines) if row["trainer/loss"]
+            ]
+        assert len(losses) == 24
+        assert sum(losses[-6:]) < 0.7 * sum(losses[:6]), distance
+
+
+def test_likelihood_is_the_students_own_and_says_so(runs, teacher, tmp_path, capsys):
+    """As of an MDLM with the student's weights, under the same times and noise."""
+    words = (*ROUNDS, "training.ema=0.5")
+    cli.run(runs("sdtt", "run", *words, teacher))
+    capsys.readouterr()
+    cli.run(runs("sdtt", "run", *words, "mode=ppl_eval"))  # the teacher may be gone by now
+    assert "NELBO of the student itself" in capsys.readouterr().out
+    report = json.loads((tmp_path / "run" / "ppl_eval.json").read_text())
+    assert "its teacher's is another" in report["likelihood_of"]
+    assert report["teacher_calls"] == 16
+    assert report["teacher_round"] == 1
+    assert report["trained_for_steps"] == 2
+
+    module = build_module(runs("mdlm", "own", "training.ema=0.5"), agreetext_tokenizer())
+    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    module.load_state_dict(checkpoint["state_dict"])
+    module.ema.load_state_dict(checkpoint["ema"])
+    as_mdlm = tmp_path / "as_mdlm.ckpt"
+    torch.save({k: checkpoint[k] for k in ("state_dict", "ema", "global_step")}, as_mdlm)
+    cli.run(
+        runs("mdlm", "own", "training.ema=0.5", "mode=ppl_eval", f"eval.checkpoint_path={as_mdlm}")
+    )
+    plain = json.loads((tmp_path / "own" / "ppl_eval.json").read_text())
+    assert "likelihood_of" not in plain
+    assert "teacher_calls" not in plain
+    assert report["metrics"]["val/nll"] == plain["metrics"]["val/nll"]
+
+
+def test_samples_are_counted_by_its_own_steps(runs, teacher, tmp_path):
+    cli.run(runs("sdtt", "run", *ROUNDS, teacher))
+    cli.run(runs("sdtt", "run", *ROUNDS, "mode=sample_eval", "sampling.steps=2"))
+    record = json.loads((tmp_path / "run" / "sample_eval.json").read_text())
+    assert record["steps_calls"] == 2
+    assert record["network_calls"] == 3
+
+
+def test_loss_of_a_batch(runs, teacher, tmp_path):
+    """Zero from a teacher that is the student where both see one text; padding counts nothing."""
+    config = runs("sdtt", "run", *ROUNDS, teacher)
+    torch.manual_seed(0)
+    module = build_module(config, agreetext_tokenizer()).train()
+    x0 = torch.randint(4, 20, (6, 32))
+    attended = torch.ones_like(x0)
+    attended[0, 10:] = 0
+    torch.manual_seed(3)
+    loss = module._loss(x0, attended)
+    assert module.teacher_calls == 2
+    assert loss.nlls[0, 10:].abs().max() == 0
+    assert loss.token_mask[0, 10:].sum() == 0
+    assert loss.loss == pytest.approx(float(loss.nlls.sum() / loss.token_mask.sum()))
+    assert loss.loss > 0
+    nobody = module._loss(x0, torch.zeros_like(x0))
+    assert nobody.loss == 0
+    nobody.loss.backward()  # a micro-batch without a mask is no error
+    module.round = 1
+    xt = torch.full_like(x0, module.mask_index)
+    targets = module.targets(xt, torch.full((6,), step_size(8, 1)))
+    rows = targets.logp_BLV.exp().sum(-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows))
+
+
+def test_imported_weights_teach(runs, teacher, tmp_path):
+    """A checkpoint that is weights alone, as an import of another trainer's may be."""
+    source = read_checkpoint(last(tmp_path / "teacher"))
+    torch.save({"state_dict": source["state_dict"]}, tmp_path / "import.ckpt")
+    cli.run(runs("sdtt", "run", *ROUNDS, f"baseline.teacher={tmp_path / 'import.ckpt'}"))
+    assert read_checkpoint(last(tmp_path / "run"))["teacher"]["round"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    (
+        (("baseline.rounds=3",), "baseline.rounds=3 must divide trainer.max_steps=8"),
+        (("baseline.base_steps=6",), "must halve baseline.base_steps=6"),
+        (("baseline.teacher=''",), "name its checkpoint in baseline.teacher"),
+        (("baseline.teacher=/nowhere.ckpt",), "There is no checkpoint at /nowhere.ckpt"),
+        (("baseline.ema_on_growth=true", "training.ema=0"), "needs an average"),
+        (("model.hidden_size=32",), "hidden_size"),
+        (("time_conditioning=true",), "time_conditioning"),
+        (("baseline.distance=kl",), "take kl-bwd, kl-fwd, mse or tvd"),
+        (("baseline.time_grid=linear",), "take exact or upstream"),
+    ),
+)
+def test_mistakes_are_told_before_anything_is_written(runs, teacher, tmp_path, words, sentence):
+    with pytest.raises(UserError, match=sentence.replace("(", r"\(")):
+        cli.run(runs("sdtt", "run", *ROUNDS, teacher, *words))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_teacher_of_another_process_or_vocabulary_is_refused(runs, teacher, tmp_path):
+    cli.run(runs("sedd", "sedd"))
+    with pytest.raises(UserError, match="parameterization"):
+        cli.run(runs("sdtt", "run", *ROUNDS, f"baseline.teacher={last(tmp_path / 'sedd')}"))
+    source = read_checkpoint(last(tmp_path / "teacher"))
+    state = dict(source["state_dict"])
+    name = next(key for key in state if key.endswith("vocab_embed.embedding"))
+    state[name] = state[name][:-3]
+    torch.save({"state_dict": state}, tmp_path / "fewer.ckpt")
+    with pytest.raises(UserError, match="a teacher has its student's vocabulary"):
+        cli.run(runs("sdtt", "run", *ROUNDS, f"baseline.teacher={tmp_path / 'fewer.ckpt'}"))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_another_teacher_may_not_take_over(runs, teacher, tmp_path):
+    words = (*ROUNDS, *KEEP)
+    cli.run(runs("sdtt", "run", *words, teacher))
+    folder = tmp_path / "run" / "checkpoints"
+    for path in folder.glob("*.ckpt"):
+        if path.name not in ("step-1.ckpt", "step-2.ckpt"):
+            path.unlink()
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    cli.run(runs("mdlm", "teacher", "trainer.max_steps=6"))  # the same path, other weights
+    with pytest.raises(UserError, match="bring that teacher back"):
+        cli.run(runs("sdtt", "run", *words, teacher))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
