@@ -126,19 +126,19 @@ def check_sdtt(settings: Any) -> None:
         UserError: names the key.
     """
     check_rounds(settings)
-    given = settings.baseline
+    given = settings.method
     if given.base_steps % TEACHER_STEPS**given.rounds:
         raise UserError(
-            f"baseline.rounds={given.rounds} must halve baseline.base_steps={given.base_steps} to "
+            f"method.rounds={given.rounds} must halve method.base_steps={given.base_steps} to "
             "a whole number each time: take a power of two for it, and fewer rounds."
         )
     if given.ema_on_growth and settings.training.ema == 0:
         raise UserError(
-            "baseline.ema_on_growth=true needs an average: set training.ema, or take false."
+            "method.ema_on_growth=true needs an average: set training.ema, or take false."
         )
     if "FSDP" in settings.strategy.target:
         raise UserError(
-            "baseline=sdtt holds a whole teacher on each device: take strategy=ddp or auto."
+            "method=sdtt holds a whole teacher on each device: take strategy=ddp or auto."
         )
 
 

@@ -1,4 +1,4 @@
-"""baseline=sdtt from a teacher to its last round: kept bit for bit, counted, labelled."""
+"""method=sdtt from a teacher to its last round: kept bit for bit, counted, labelled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lkf_plugin.methods.sdtt_math import step_size
 from lkf_plugin.runs.common import build_module
 
 KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
-ROUNDS = ("trainer.max_steps=8", "baseline.rounds=2", "baseline.base_steps=8", "optim.lr=1e-3")
+ROUNDS = ("trainer.max_steps=8", "method.rounds=2", "method.base_steps=8", "optim.lr=1e-3")
 Runs = Callable[..., DictConfig]
 
 
@@ -37,7 +37,7 @@ def last(folder: Path) -> Path:
 @pytest.fixture
 def teacher(runs: Runs, tmp_path: Path) -> str:
     cli.run(runs("mdlm", "teacher"))
-    return f"baseline.teacher={last(tmp_path / 'teacher')}"
+    return f"method.teacher={last(tmp_path / 'teacher')}"
 
 
 def same_weights(one: dict[str, Any], other: dict[str, Any], place: Any) -> None:
@@ -56,8 +56,8 @@ def same_weights(one: dict[str, Any], other: dict[str, Any], place: Any) -> None
     "options",
     (
         (),
-        ("baseline.reset_optimizer=true", "baseline.ema_on_growth=true", "training.ema=0.5"),
-        ("baseline.reset_optimizer=true", "optim.name=muon", "baseline.time_grid=upstream"),
+        ("method.reset_optimizer=true", "method.ema_on_growth=true", "training.ema=0.5"),
+        ("method.reset_optimizer=true", "optim.name=muon", "method.time_grid=upstream"),
     ),
     ids=("kept", "reset", "muon"),
 )
@@ -84,8 +84,8 @@ def test_options_at_a_new_round(runs, teacher, tmp_path):
     """Raw or averaged weights teach; a restarted optimizer has the moments of its own steps."""
     for name, *options in (
         ("plain", "training.ema=0.5"),
-        ("average", "training.ema=0.5", "baseline.ema_on_growth=true"),
-        ("reset", "training.ema=0.5", "baseline.reset_optimizer=true"),
+        ("average", "training.ema=0.5", "method.ema_on_growth=true"),
+        ("reset", "training.ema=0.5", "method.reset_optimizer=true"),
     ):
         cli.run(runs("sdtt", name, *ROUNDS, teacher, *KEEP, *options))
     checkpoints = {
@@ -122,11 +122,11 @@ def test_options_at_a_new_round(runs, teacher, tmp_path):
 def test_every_distance_trains_towards_the_teacher(runs, teacher, tmp_path):
     for distance in ("kl-bwd", "kl-fwd", "mse", "tvd"):
         folder = f"run-{distance}"
-        words = ("trainer.max_steps=24", "baseline.rounds=1", "baseline.base_steps=2")
+        words = ("trainer.max_steps=24", "method.rounds=1", "method.base_steps=2")
         start = f"init.from_checkpoint={tmp_path / 'other' / 'checkpoints' / 'last.ckpt'}"
         if not (tmp_path / "other").exists():
             cli.run(runs("mdlm", "other", "seed=7", "trainer.max_steps=1"))
-        cli.run(runs("sdtt", folder, *words, teacher, start, f"baseline.distance={distance}"))
+        cli.run(runs("sdtt", folder, *words, teacher, start, f"method.distance={distance}"))
         with open(tmp_path / folder / "metrics.csv", encoding="utf-8") as lines:
             losses = [
                 float(row["trainer/loss"]) for row in csv.DictReader(lines) if row["trainer/loss"]
@@ -200,22 +200,22 @@ def test_imported_weights_teach(runs, teacher, tmp_path):
     """A checkpoint that is weights alone, as an import of another trainer's may be."""
     source = read_checkpoint(last(tmp_path / "teacher"))
     torch.save({"state_dict": source["state_dict"]}, tmp_path / "import.ckpt")
-    cli.run(runs("sdtt", "run", *ROUNDS, f"baseline.teacher={tmp_path / 'import.ckpt'}"))
+    cli.run(runs("sdtt", "run", *ROUNDS, f"method.teacher={tmp_path / 'import.ckpt'}"))
     assert read_checkpoint(last(tmp_path / "run"))["teacher"]["round"] == 1
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     (
-        (("baseline.rounds=3",), "baseline.rounds=3 must divide trainer.max_steps=8"),
-        (("baseline.base_steps=6",), "must halve baseline.base_steps=6"),
-        (("baseline.teacher=''",), "name its checkpoint in baseline.teacher"),
-        (("baseline.teacher=/nowhere.ckpt",), "There is no checkpoint at /nowhere.ckpt"),
-        (("baseline.ema_on_growth=true", "training.ema=0"), "needs an average"),
+        (("method.rounds=3",), "method.rounds=3 must divide trainer.max_steps=8"),
+        (("method.base_steps=6",), "must halve method.base_steps=6"),
+        (("method.teacher=''",), "name its checkpoint in method.teacher"),
+        (("method.teacher=/nowhere.ckpt",), "There is no checkpoint at /nowhere.ckpt"),
+        (("method.ema_on_growth=true", "training.ema=0"), "needs an average"),
         (("model.hidden_size=32",), "hidden_size"),
         (("time_conditioning=true",), "time_conditioning"),
-        (("baseline.distance=kl",), "take kl-bwd, kl-fwd, mse or tvd"),
-        (("baseline.time_grid=linear",), "take exact or upstream"),
+        (("method.distance=kl",), "take kl-bwd, kl-fwd, mse or tvd"),
+        (("method.time_grid=linear",), "take exact or upstream"),
     ),
 )
 def test_mistakes_are_told_before_anything_is_written(runs, teacher, tmp_path, words, sentence):
@@ -227,14 +227,14 @@ def test_mistakes_are_told_before_anything_is_written(runs, teacher, tmp_path, w
 def test_a_teacher_of_another_process_or_vocabulary_is_refused(runs, teacher, tmp_path):
     cli.run(runs("sedd", "sedd"))
     with pytest.raises(UserError, match="parameterization"):
-        cli.run(runs("sdtt", "run", *ROUNDS, f"baseline.teacher={last(tmp_path / 'sedd')}"))
+        cli.run(runs("sdtt", "run", *ROUNDS, f"method.teacher={last(tmp_path / 'sedd')}"))
     source = read_checkpoint(last(tmp_path / "teacher"))
     state = dict(source["state_dict"])
     name = next(key for key in state if key.endswith("vocab_embed.embedding"))
     state[name] = state[name][:-3]
     torch.save({"state_dict": state}, tmp_path / "fewer.ckpt")
     with pytest.raises(UserError, match="a teacher has its student's vocabulary"):
-        cli.run(runs("sdtt", "run", *ROUNDS, f"baseline.teacher={tmp_path / 'fewer.ckpt'}"))
+        cli.run(runs("sdtt", "run", *ROUNDS, f"method.teacher={tmp_path / 'fewer.ckpt'}"))
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
