@@ -188,7 +188,7 @@ class RunRecords:
             "precision": precision_of(network, "float64" if wide else "float32"),
             "judge": judged_by,
             "samples": samples,
-            "decode": decode_of(resolved, policy, own),
+            "decode": decode_of(decode if plain else resolved, policy, own),
             "sampling": sampling_of(config, steps if uses_steps(method) else None),
             "eval": beside_of(config, self_bleu, **beside),
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from lkf_plugin import cli
 from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.data.agreetext import agreetext_tokenizer
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.sdtt_math import step_size
+from lkf_plugin.methods.sdtt_math import DISTANCES, step_size
 from lkf_plugin.runs.common import build_module
 
 KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
@@ -61,7 +60,7 @@ def same_weights(one: dict[str, Any], other: dict[str, Any], place: Any) -> None
     ),
     ids=("kept", "reset", "muon"),
 )
-def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, options):
+def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, options, capsys):
     words = (*ROUNDS, teacher, *KEEP, *options)
     cli.run(runs("sdtt", "whole", *words))
     whole = read_checkpoint(last(tmp_path / "whole"))
@@ -74,7 +73,9 @@ def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, option
             number = later.stem.removeprefix("step-")
             if not number.isdecimal() or int(number) > step:
                 later.unlink()
+        capsys.readouterr()
         cli.run(runs("sdtt", "parts", *words))
+        assert f"going on from step {step} of 8" in capsys.readouterr().out
         same_weights(whole, read_checkpoint(last(tmp_path / "parts")), (options, step))
     files = [(tmp_path / name / "metrics.csv").read_bytes() for name in ("whole", "parts")]
     assert files[0] == files[1]
@@ -119,20 +120,25 @@ def test_options_at_a_new_round(runs, teacher, tmp_path):
     assert all(map(torch.equal, weights("reset"), after))
 
 
-def test_every_distance_trains_towards_the_teacher(runs, teacher, tmp_path):
-    for distance in ("kl-bwd", "kl-fwd", "mse", "tvd"):
-        folder = f"run-{distance}"
-        words = ("trainer.max_steps=24", "method.rounds=1", "method.base_steps=2")
-        start = f"init.from_checkpoint={tmp_path / 'other' / 'checkpoints' / 'last.ckpt'}"
-        if not (tmp_path / "other").exists():
-            cli.run(runs("mdlm", "other", "seed=7", "trainer.max_steps=1"))
-        cli.run(runs("sdtt", folder, *words, teacher, start, f"method.distance={distance}"))
-        with open(tmp_path / folder / "metrics.csv", encoding="utf-8") as lines:
-            losses = [
-                float(row["trainer/loss"]) for row in csv.DictReader(lines) if row["trainer/loss"]
-            ]
-        assert len(losses) == 24
-        assert sum(losses[-6:]) < 0.7 * sum(losses[:6]), distance
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_every_distance_trains_towards_the_teacher(runs, teacher, distance):
+    """A student whose head was spoilt comes back to what the teacher says in one small step."""
+    words = (*ROUNDS, teacher, f"method.distance={distance}", "method.base_steps=1024")
+    torch.manual_seed(0)
+    module = build_module(runs("sdtt", "run", *words), agreetext_tokenizer())
+    x0 = torch.randint(4, 20, (16, 32))
+    with torch.no_grad():
+        for weight in module.backbone.output_layer.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    optimizer = torch.optim.AdamW(module.backbone.parameters(), lr=2e-2)
+    losses = []
+    for _ in range(40):
+        loss = module.train()._loss(x0, torch.ones_like(x0)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
 
 
 def test_likelihood_is_the_students_own_and_says_so(runs, teacher, tmp_path, capsys):
@@ -144,7 +150,8 @@ def test_likelihood_is_the_students_own_and_says_so(runs, teacher, tmp_path, cap
     assert "NELBO of the student itself" in capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "ppl_eval.json").read_text())
     assert "its teacher's is another" in report["likelihood_of"]
-    assert report["teacher_calls"] == 16
+    assert report["step"] > 4
+    assert report["teacher_calls"] == 2 * report["step"]
     assert report["teacher_round"] == 1
     assert report["trained_for_steps"] == 2
 
@@ -171,8 +178,8 @@ def test_samples_are_counted_by_its_own_steps(runs, teacher, tmp_path):
     assert record["network_calls"] == 3
 
 
-def test_loss_of_a_batch(runs, teacher, tmp_path):
-    """Zero from a teacher that is the student where both see one text; padding counts nothing."""
+def test_loss_of_a_batch(runs, teacher):
+    """A mean over attended masks; what the teacher says is a law whatever the round."""
     config = runs("sdtt", "run", *ROUNDS, teacher)
     torch.manual_seed(0)
     module = build_module(config, agreetext_tokenizer()).train()
@@ -184,7 +191,7 @@ def test_loss_of_a_batch(runs, teacher, tmp_path):
     assert module.teacher_calls == 2
     assert loss.nlls[0, 10:].abs().max() == 0
     assert loss.token_mask[0, 10:].sum() == 0
-    assert loss.loss == pytest.approx(float(loss.nlls.sum() / loss.token_mask.sum()))
+    assert loss.loss.item() == pytest.approx((loss.nlls.sum() / loss.token_mask.sum()).item())
     assert loss.loss > 0
     nobody = module._loss(x0, torch.zeros_like(x0))
     assert nobody.loss == 0
