@@ -81,27 +81,11 @@ class SDTT(Taught, MDLM):
 
     def _succeed(self) -> None:
         """The student teaches; with ``ema_on_growth`` both go on from its average."""
-        if self.settings.ema_on_growth and self.ema is not None:
-            self.ema.copy_to(self._weights())
-            self._start_average()
+        if self.settings.ema_on_growth:
+            self._go_on_from_average()
         self.teacher.load_state_dict(self.backbone.state_dict())
         if self.settings.reset_optimizer:
-            self._restart_optimizer()
-
-    def _restart_optimizer(self) -> None:
-        """No moments, and the learning rate from its schedule's beginning."""
-        for optimizer in self.trainer.optimizers:
-            optimizer.state.clear()
-        for one in self.trainer.lr_scheduler_configs:
-            schedule: Any = one.scheduler
-            schedule.last_epoch = 0
-            rates = [
-                base * factor(0)
-                for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
-            ]
-            for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
-            schedule._last_lr = rates
+            self.restart_optimizer()
 
     def training_facts(self) -> dict[str, Any]:
         """Also the steps of a chain for which it was trained."""

@@ -63,7 +63,7 @@ class Taught(DiffusionBaseline):
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
         self.round = 0
-        self.teacher_calls = 0  # the teacher's evaluations for a batch, on this process
+        self.teacher_calls = 0  # the teacher's evaluations for a batch
         # in a list, which torch does not look into: no weight of it is trained, averaged or saved
         self._frozen: list[nn.Module] = []
         self._first_digest = ""
@@ -131,6 +131,27 @@ class Taught(DiffusionBaseline):
             with torch.no_grad():
                 for name, shadow in zip(names, shadows, strict=True):
                     frozen[name].copy_(shadow)
+
+    def _go_on_from_average(self) -> None:
+        """The student's weights become its average, which begins anew; nothing without one."""
+        if self.ema is not None:
+            self.ema.copy_to(self._weights())
+            self._start_average()
+
+    def restart_optimizer(self) -> None:
+        """No moments, and the learning rate from its schedule's beginning."""
+        for optimizer in self.trainer.optimizers:
+            optimizer.state.clear()
+        for one in self.trainer.lr_scheduler_configs:
+            schedule: Any = one.scheduler
+            schedule.last_epoch = 0
+            rates = [
+                base * factor(0)
+                for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            ]
+            for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            schedule._last_lr = rates
 
     def log_extras(self, prefix: str) -> Mapping[str, Extra]:
         """In training, the round and what the teacher has cost so far."""
