@@ -394,7 +394,7 @@ def _one_run(
 
 def record(kills: list[Kill], runs: int, seed: int, seconds: float) -> dict[str, Any]:
     """The result as plain data."""
-    cells = {}
+    cells: dict[tuple[str, int, str], Counter[str]] = {}
     for kill in kills:
         cell = cells.setdefault((kill.phase, kill.processes, kill.name), Counter())
         cell["killed"] += kill.killed

@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=None, help="training steps (default: the recipe's)"
     )
-    parser.add_argument("--samples", type=int, default=128, help="samples a cell")
+    parser.add_argument("--samples", type=int, default=128, help="samples per cell")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     try:

@@ -26,7 +26,7 @@ from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 
 GRID = (1, 2, 4, 8, 16, 32)
-LENGTH = 64  # tokens a text in both experiments: AR's steps
+LENGTH = 64  # tokens per text in both experiments: AR's steps
 BATCH_SIZE = 32
 PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
@@ -70,7 +70,7 @@ def compare(
         grid: values of J.
         steps: of training, instead of the recipes'.
         rows: all rows; those of this corpus by default.
-        length: tokens a text.
+        length: tokens per text.
 
     Returns:
         The table of all rows that have been measured.

@@ -48,10 +48,10 @@ def render(
     lines += by_steps(entries, rows, steps, _diversity)
     lines += _attribution(entries, metric)
     counts = sorted({cell.samples or 0 for cell in cells})
-    told = " or ".join(str(count) for count in counts)
+    listed = " or ".join(str(count) for count in counts)
     lines += [
         "",
-        f"{told} samples a cell; ± is a standard error, of perplexities by a bootstrap over "
+        f"{listed} samples a cell; ± is a standard error, of perplexities by a bootstrap over "
         "samples. Entropies are in nats: the mean over samples of a sample's own unigram entropy, "
         "and that of all samples together.",
     ]

@@ -20,7 +20,7 @@ class Corpus:
         samples: a cell.
         sequences: held-out sequences of the likelihood.
         judge: None where the corpus has a grammar.
-        judged_chains: chains a component that the judge hears alone.
+        judged_chains: chains per component that the judge hears alone.
         self_bleu: texts in self-BLEU.
         batch_size: samples decoded at once.
         in_turn: whether mixtures wait for the M = 1 model.

@@ -1,6 +1,6 @@
 """AgreeText's sweep over M: both losses against the entropy, and few-step validity.
 
-Shape legend: B rows, G samples, L positions. Unit: nats a token.
+Shape legend: B rows, G samples, L positions. Unit: nats per token.
 """
 
 from __future__ import annotations

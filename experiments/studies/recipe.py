@@ -66,7 +66,7 @@ class Recipe:
             holds, then falls to zero over the last 40%).
         objective: two_time (paper, Eq. nll) or mixture (Eq. x0loss).
         form: two_time's law of a masked position: analytic or learned.
-        lambda_ent, lambda_lb: router regulariser, nats a sequence.
+        lambda_ent, lambda_lb: router regulariser, nats per sequence.
         ties: what is done about components that own the same values (see ``ties.py``).
         latent_emb_std, latent_film_std: spread of the latent's parameters at the start.
         width, blocks: of the network.
@@ -126,10 +126,10 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Of everything above, 10 hex digits."""
-        said = asdict(self)
+        settings = asdict(self)
         if self.latent_blocks == 1:
-            del said["latent_blocks"]  # the names of runs from before there was a choice
-        text = json.dumps(said, sort_keys=True)
+            del settings["latent_blocks"]  # the names of runs from before there was a choice
+        text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property

@@ -37,7 +37,7 @@ from lkf_plugin.subs import NEG_INFINITY
 
 MEMORY = 256  # rows over which responsibilities are balanced
 EVERY = 50  # steps between two tries at a split
-LEAST_ROWS = 8.0  # rows a component must hold before its halves are fitted
+LEAST_ROWS = 8.0  # rows that a component must hold before its halves are fitted
 LEAST_GAIN = 0.01  # nats; a split that promises less is left alone
 FIT_STEPS, FIT_RATE = 60, 0.05  # Adam on the two embeddings of a split
 

@@ -54,15 +54,15 @@ def _write_corpus(
     check_comparable(records, f"tables of {records[0].corpus}")
     lookup = Lookup(records)
     out.mkdir(parents=True, exist_ok=True)
-    told = caption(records, lookup.metric, lookup.higher_is_better)
-    parts: list[str] = [f"# {records[0].corpus}", "", told, ""]
+    described = caption(records, lookup.metric, lookup.higher_is_better)
+    parts: list[str] = [f"# {records[0].corpus}", "", described, ""]
     written: list[Path] = []
     for name in names or LAYOUTS:
         table = LAYOUTS[name](lookup)
         if table.empty:
             continue
         parts.append(markdown(table, ""))
-        for suffix, text in (("tex", latex(table, told)), ("csv", long_csv(table))):
+        for suffix, text in (("tex", latex(table, described)), ("csv", long_csv(table))):
             written.append(_write(out / f"{name}.{suffix}", text))
     parts.append(beside(records, lookup.metric))
     if figures:

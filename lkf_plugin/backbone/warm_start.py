@@ -29,11 +29,11 @@ def trunk_weights(
             f"{path} has no trunk like this model's: model.trunk and model.type must be those of "
             "the checkpoint."
         )
-    found = state.get("backbone.latent_emb.weight")
-    if found is not None and found.shape[0] != 1:
+    embedding = state.get("backbone.latent_emb.weight")
+    if embedding is not None and embedding.shape[0] != 1:
         raise UserError(
-            f"{path} is a mixture of {found.shape[0]} components: init.from_checkpoint starts from "
-            "a model with one, so name an M = 1 or an MDLM checkpoint."
+            f"{path} is a mixture of {embedding.shape[0]} components: init.from_checkpoint starts "
+            "from a model with one, so name an M = 1 or an MDLM checkpoint."
         )
     missing = [n for n in names if prefix + n not in state]
     if missing:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.registry import POLICIES, read_options
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.attribution import (
     attribution,
@@ -94,7 +94,7 @@ class Evaluation:
 
     def cell(self, settings: Mapping[str, Any], steps: int, attribute: bool = False) -> Cell:
         """A policy at J steps with everything that its figures depend on."""
-        options = DecodeOptions.read(settings)
+        options = read_options(settings)
         if options.policy not in POLICIES:
             raise UserError(
                 f"policy={options.policy} has no cells: take one of {', '.join(POLICIES)} "

@@ -116,12 +116,12 @@ def _steps(
     samples: int,
     generator: torch.Generator,
 ) -> list[StepInformation]:
-    found = []
+    steps = []
     for x_1L in xt_BL.split(1):
         logw_BM, logp_BMLV = law(x_1L, t, s)
         logp_MNV = logp_BMLV[0][:, x_1L[0] == mask]
-        found.append(step_information(logw_BM[0], logp_MNV, samples, generator))
-    return found
+        steps.append(step_information(logw_BM[0], logp_MNV, samples, generator))
+    return steps
 
 
 def _stratified(weight: float, hidden: Estimate, seen: list[float]) -> Estimate:

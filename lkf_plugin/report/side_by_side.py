@@ -217,7 +217,7 @@ def curves(side: SideBySide, metric: str) -> dict[tuple[str, str], dict[int, Fig
     # a seed or step that only repeats its run's tells nothing
     apart = [key for key in apart if _differs_within(every, key)]
     decode = [f"decode.{key}" for key in differing([one.get("decode", {}) for _, one in every])]
-    found: dict[tuple[str, str], dict[int, Figure]] = {}
+    figures: dict[tuple[str, str], dict[int, Figure]] = {}
     for name, one in every:
         figure = quality(one).get(metric)
         if figure is None or one.get("prompt") is not None:
@@ -227,8 +227,8 @@ def curves(side: SideBySide, metric: str) -> dict[tuple[str, str], dict[int, Fig
         kind = " ".join(
             [str(one["policy"]), *(part for part in more if "decode.policy" not in part)]
         )
-        found.setdefault((name, kind), {})[int(one["sampling_steps"])] = figure
-    return {place: dict(sorted(points.items())) for place, points in found.items()}
+        figures.setdefault((name, kind), {})[int(one["sampling_steps"])] = figure
+    return {place: dict(sorted(points.items())) for place, points in figures.items()}
 
 
 def _differs_within(every: list[tuple[str, dict[str, Any]]], key: str) -> bool:
@@ -262,11 +262,11 @@ def _likelihood_of(evaluation: dict[str, Any]) -> str:
 
 def quality_table(side: SideBySide, metric: str) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: quality against J."""
-    found = curves(side, metric)
-    steps = sorted({J for points in found.values() for J in points})
+    quality = curves(side, metric)
+    steps = sorted({J for points in quality.values() for J in points})
     rows = [
         [name, kind, *(str(points[J]) if J in points else "" for J in steps)]
-        for (name, kind), points in found.items()
+        for (name, kind), points in quality.items()
     ]
     return ["run", "decoded by", *(f"J={J}" for J in steps)], rows
 
@@ -368,8 +368,8 @@ def draw(side: SideBySide, path: Path) -> Path:
     from matplotlib import pyplot
 
     metric = headline(side)
-    found = curves(side, metric) if metric else {}
-    panels = 1 + bool(found)
+    plots = curves(side, metric) if metric else {}
+    panels = 1 + bool(plots)
     figure, axes = pyplot.subplots(1, panels, figsize=(6.4 * panels, 4.4), squeeze=False)
     colors = {
         run.name: pyplot.get_cmap("viridis")(i / max(len(side.runs) - 1, 1) * 0.9)
@@ -385,10 +385,10 @@ def draw(side: SideBySide, path: Path) -> Path:
             )
     left.set_xlabel("optimizer step")
     left.set_ylabel("val/nll, nats per token")
-    if found and metric:
+    if plots and metric:
         right = axes[0][1]
-        markers = dict(zip(dict.fromkeys(kind for _, kind in found), "osD^vP*X" * 8, strict=False))
-        for (name, kind), points in found.items():
+        markers = dict(zip(dict.fromkeys(kind for _, kind in plots), "osD^vP*X" * 8, strict=False))
+        for (name, kind), points in plots.items():
             right.errorbar(
                 list(points),
                 [one.value for one in points.values()],
@@ -401,7 +401,7 @@ def draw(side: SideBySide, path: Path) -> Path:
             )
         right.set_xscale("log", base=2)
         if metric.startswith("gen_ppl") and all(
-            math.isfinite(one.value) and one.value > 0 for p in found.values() for one in p.values()
+            math.isfinite(one.value) and one.value > 0 for p in plots.values() for one in p.values()
         ):
             right.set_yscale("log")
         right.set_xlabel("steps J")

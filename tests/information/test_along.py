@@ -72,7 +72,7 @@ def test_law_of_a_network_is_normalised_and_agrees_with_the_objective(form):
 def test_text_network_without_a_target_time():
     """A checkpoint of the clean-endpoint objective: told sigma by its own rule, no s."""
     model = tiny_backbone(num_components=3)
-    law = network_law(model, "analytic", told=torch.zeros_like, two_time=False)
+    law = network_law(model, "analytic", process_sigma=torch.zeros_like, two_time=False)
 
     def draw(n, seed):
         return torch.randint(3, 7, (n, 4), generator=torch.Generator().manual_seed(seed))
