@@ -160,10 +160,6 @@ def check_redi(settings: Any) -> None:
             f"method.pairs={settings.method.pairs} must be at least loader.global_batch_size="
             f"{batch}, of which a step is made."
         )
-    if "FSDP" in settings.strategy.target:
-        raise UserError(
-            "method=redi holds a whole teacher on each device: take strategy=ddp or auto."
-        )
 
 
 METHODS.add("redi")(

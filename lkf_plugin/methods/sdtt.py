@@ -120,10 +120,6 @@ def check_sdtt(settings: Any) -> None:
         raise UserError(
             "method.ema_on_growth=true needs an average: set training.ema, or take false."
         )
-    if "FSDP" in settings.strategy.target:
-        raise UserError(
-            "method=sdtt holds a whole teacher on each device: take strategy=ddp or auto."
-        )
 
 
 METHODS.add("sdtt")(

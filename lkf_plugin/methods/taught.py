@@ -36,15 +36,20 @@ class TaughtSettings(DrawingSettings):
 
 
 def check_rounds(settings: Any) -> None:
-    """There is a teacher to learn from, and the rounds divide the steps.
+    """There is a teacher to learn from, it fits a device, and the rounds divide the steps.
 
     Raises:
-        UserError: there is none, or they do not.
+        UserError: names the key.
     """
     if settings.process.mode == "train" and not settings.method.teacher:
         raise UserError(
             f"method={settings.method.name} learns from another run: name its checkpoint in "
             "method.teacher."
+        )
+    if "FSDP" in settings.strategy.target:
+        raise UserError(
+            f"method={settings.method.name} holds a whole teacher on each device: take "
+            "strategy=ddp or auto."
         )
     steps, rounds = settings.trainer.max_steps, settings.method.rounds
     if steps % rounds:
@@ -85,21 +90,30 @@ class Taught(DiffusionBaseline):
             if name.startswith(prefix)
         }
         try:
-            teacher.load_state_dict(state)
+            self._read_teacher(teacher, state)
         except RuntimeError as error:
             raise UserError(
                 f"method.teacher={source} holds another network than the model settings describe:"
                 " a teacher has its student's vocabulary, length and size."
             ) from error
         if "ema" in checkpoint:
-            average = ExponentialMovingAverage(teacher.parameters(), 0.0)
+            held = [weight for name, weight in teacher.named_parameters() if name in state]
+            average = ExponentialMovingAverage(held, 0.0)
             average.load_state_dict(checkpoint["ema"])
-            average.copy_to(teacher.parameters())
+            average.copy_to(held)
         self._frozen = [teacher.requires_grad_(False).eval()]
         self._first_digest = weights_digest(teacher)
         if not self.config.init.from_checkpoint:
             self.backbone.load_state_dict(teacher.state_dict())
             self._start_average()
+
+    def _read_teacher(self, teacher: nn.Module, state: dict[str, Tensor]) -> None:
+        """Puts a checkpoint's weights into the first teacher.
+
+        Raises:
+            RuntimeError: they are of another network.
+        """
+        teacher.load_state_dict(state)
 
     # --- rounds --------------------------------------------------------------------------------
 
