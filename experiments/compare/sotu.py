@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.compare.fill import Comparison
-from experiments.compare.rows import Row
+from experiments.compare.comparison import Comparison
+from experiments.compare.methods import Row
 from experiments.compare.text_figure import draw_text_comparison
 from experiments.compare.text_table import END_NAMES, render
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.ends import both_ends
 from lkf_plugin.evaluate.identity import beside_of
 from lkf_plugin.evaluate.quality import TextQuality
+from lkf_plugin.evaluate.reference_text import both_ends
 from lkf_plugin.evaluate.run_records import ENDS, Cell, RunRecords
 from lkf_plugin.files import write_atomically
 from lkf_plugin.judge.judge import Judge

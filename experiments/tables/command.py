@@ -16,7 +16,8 @@ from lkf_plugin.failures import foreseen
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
-from lkf_plugin.report.side_by_side import has_runs, write_side_by_side
+from lkf_plugin.report.runs import has_runs
+from lkf_plugin.report.side_by_side import write_side_by_side
 
 
 def write_report(

@@ -25,11 +25,11 @@ from lkf_plugin.evaluate.attribution import (
     pooled,
 )
 from lkf_plugin.evaluate.cells import row_name
-from lkf_plugin.evaluate.ends import both_ends, real_text
 from lkf_plugin.evaluate.identity import beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.quality import Quality
+from lkf_plugin.evaluate.reference_text import both_ends, real_text
 from lkf_plugin.evaluate.run_records import (
     ENDS,
     INFORMATION,

@@ -49,7 +49,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f".{target.name}.tmp")
+        scratch = target.with_name(f".{target.name}.tmp")  # one name: kills leave one at most
         try:
             with scratch.open("wb") as file:
                 torch.save(checkpoint, file)
