@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import DictConfig
+from safetensors.torch import save_file
 
 from lkf_plugin import cli
 from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.data.agreetext import agreetext_tokenizer
 from lkf_plugin.errors import UserError
+from lkf_plugin.exchange.convert import Wanted, import_checkpoint
 from lkf_plugin.methods.sdtt_math import DISTANCES, step_size
 from lkf_plugin.runs.common import build_module
 
@@ -204,11 +206,23 @@ def test_loss_of_a_batch(runs, teacher):
 
 
 def test_imported_weights_teach(runs, teacher, tmp_path):
-    """A checkpoint that is weights alone, as an import of another trainer's may be."""
-    source = read_checkpoint(last(tmp_path / "teacher"))
-    torch.save({"state_dict": source["state_dict"]}, tmp_path / "import.ckpt")
-    cli.run(runs("sdtt", "run", *ROUNDS, f"method.teacher={tmp_path / 'import.ckpt'}"))
+    """What the hub has of an MDLM: weights alone, without an average."""
+    state = read_checkpoint(last(tmp_path / "teacher"))["state_dict"]
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    save_file(
+        {name: tensor.contiguous() for name, tensor in state.items()}, hub / "model.safetensors"
+    )
+    (hub / "config.json").write_text(json.dumps({"model_type": "mdlm", "model_length": 32}))
+    import_checkpoint(hub, tmp_path / "import.ckpt", False, Wanted("mdlm"))
+    cli.run(runs("sdtt", "run", *ROUNDS, *KEEP, f"method.teacher={tmp_path / 'import.ckpt'}"))
     assert read_checkpoint(last(tmp_path / "run"))["teacher"]["round"] == 1
+    first = build_module(
+        runs("sdtt", "other", *ROUNDS, f"method.teacher={tmp_path / 'import.ckpt'}"),
+        agreetext_tokenizer(),
+    )
+    for name, tensor in first.teacher.state_dict().items():
+        assert torch.equal(tensor, state[f"backbone.{name}"]), name
 
 
 @pytest.mark.parametrize(
