@@ -34,9 +34,8 @@ def last(folder: Path) -> Path:
 
 
 @pytest.fixture
-def teacher(runs: Runs, tmp_path: Path) -> str:
-    cli.run(runs("mdlm", "teacher"))
-    return f"method.teacher={last(tmp_path / 'teacher')}"
+def teacher(trained: Callable[[str], Path]) -> str:
+    return f"method.teacher={trained('mdlm')}"
 
 
 def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, capsys):

@@ -36,9 +36,8 @@ def last(folder: Path) -> Path:
 
 
 @pytest.fixture
-def teacher(runs: Runs, tmp_path: Path) -> str:
-    cli.run(runs("mdlm", "teacher"))
-    return f"method.teacher={last(tmp_path / 'teacher')}"
+def teacher(trained: Callable[[str], Path]) -> str:
+    return f"method.teacher={trained('mdlm')}"
 
 
 def same_weights(one: dict[str, Any], other: dict[str, Any], place: Any) -> None:
@@ -205,9 +204,9 @@ def test_loss_of_a_batch(runs, teacher):
     torch.testing.assert_close(rows, torch.ones_like(rows))
 
 
-def test_imported_weights_teach(runs, teacher, tmp_path):
+def test_imported_weights_teach(runs, trained, tmp_path):
     """What the hub has of an MDLM: weights alone, without an average."""
-    state = read_checkpoint(last(tmp_path / "teacher"))["state_dict"]
+    state = read_checkpoint(trained("mdlm"))["state_dict"]
     hub = tmp_path / "hub"
     hub.mkdir()
     save_file(
@@ -245,11 +244,10 @@ def test_mistakes_are_told_before_anything_is_written(runs, teacher, tmp_path, w
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_a_teacher_of_another_process_or_vocabulary_is_refused(runs, teacher, tmp_path):
-    cli.run(runs("sedd", "sedd"))
+def test_a_teacher_of_another_process_or_vocabulary_is_refused(runs, trained, tmp_path):
     with pytest.raises(UserError, match="parameterization"):
-        cli.run(runs("sdtt", "run", *ROUNDS, f"method.teacher={last(tmp_path / 'sedd')}"))
-    source = read_checkpoint(last(tmp_path / "teacher"))
+        cli.run(runs("sdtt", "run", *ROUNDS, f"method.teacher={trained('sedd')}"))
+    source = read_checkpoint(trained("mdlm"))
     state = dict(source["state_dict"])
     name = next(key for key in state if key.endswith("vocab_embed.embedding"))
     state[name] = state[name][:-3]
@@ -259,8 +257,10 @@ def test_a_teacher_of_another_process_or_vocabulary_is_refused(runs, teacher, tm
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_another_teacher_may_not_take_over(runs, teacher, tmp_path):
+def test_another_teacher_may_not_take_over(runs, tmp_path):
     words = (*ROUNDS, *KEEP)
+    cli.run(runs("mdlm", "teacher"))
+    teacher = f"method.teacher={last(tmp_path / 'teacher')}"
     cli.run(runs("sdtt", "run", *words, teacher))
     folder = tmp_path / "run" / "checkpoints"
     for path in folder.glob("*.ckpt"):
