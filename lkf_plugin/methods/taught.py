@@ -119,8 +119,12 @@ class Taught(DiffusionBaseline):
 
     def round_of(self, step: int) -> int:
         """Round of an optimizer step, from 0."""
-        per_round = self.config.trainer.max_steps // self.settings.rounds
-        return min(step // per_round, self.settings.rounds - 1)
+        return min(step // self.steps_per_round, self.settings.rounds - 1)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Optimizer steps of each round."""
+        return int(self.config.trainer.max_steps // self.settings.rounds)
 
     def _compute_loss(self, batch: Mapping[str, Tensor], prefix: str) -> Tensor:
         if prefix == "train":
@@ -185,6 +189,7 @@ class Taught(DiffusionBaseline):
         own = {n: t.detach().cpu().clone() for n, t in self.teacher.state_dict().items()}
         checkpoint[KEY] = {
             "round": self.round,
+            "steps": self.steps_per_round,
             "calls": self.teacher_calls,
             "digest": self._first_digest,
             "weights": own if self.round else None,
@@ -194,7 +199,7 @@ class Taught(DiffusionBaseline):
         """Takes them back; an evaluation needs no teacher's weights.
 
         Raises:
-            UserError: the run began with another teacher.
+            UserError: the run began with another teacher, or with rounds of another length.
         """
         super().on_load_checkpoint(checkpoint)
         state = checkpoint.get(KEY)
@@ -207,6 +212,13 @@ class Taught(DiffusionBaseline):
             raise UserError(
                 f"method.teacher={self.settings.teacher} has weights {self._first_digest[:12]}, "
                 f"and the run began with {began}: bring that teacher back to go on, or give "
+                "another run_dir."
+            )
+        if state["steps"] != self.steps_per_round:
+            raise UserError(
+                f"trainer.max_steps={self.config.trainer.max_steps} makes rounds of "
+                f"{self.steps_per_round} steps, and the run's have {state['steps']}: keep "
+                f"trainer.max_steps={state['steps'] * self.settings.rounds} to go on, or give "
                 "another run_dir."
             )
         if state["weights"] is not None:

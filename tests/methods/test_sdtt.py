@@ -271,3 +271,12 @@ def test_another_teacher_may_not_take_over(runs, tmp_path):
     with pytest.raises(UserError, match="bring that teacher back"):
         cli.run(runs("sdtt", "run", *words, teacher))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+
+
+def test_rounds_keep_their_length(runs, teacher, tmp_path):
+    """A longer run would move the rounds under a student that has passed some."""
+    cli.run(runs("sdtt", "run", *ROUNDS, teacher))
+    kept = last(tmp_path / "run").read_bytes()
+    with pytest.raises(UserError, match="makes rounds of 8 steps, and the run's have 4: keep"):
+        cli.run(runs("sdtt", "run", *ROUNDS, teacher, "trainer.max_steps=16"))
+    assert last(tmp_path / "run").read_bytes() == kept
