@@ -113,18 +113,18 @@ def gamma_entropy(module: Any) -> str:
 def pairs_counted() -> Iterator[list[float]]:
     """Collects, for each step made inside, the components per sequence with a backward pass."""
     found: list[float] = []
-    original = two_phase.pair_coefficients
+    original = two_phase.group_weights
 
-    def counting(gamma_BM: torch.Tensor, plan: two_phase.BackwardPlan) -> torch.Tensor:
-        coefficient_BM = original(gamma_BM, plan)
-        found.append((coefficient_BM > 0).sum(-1).float().mean().item())
-        return coefficient_BM
+    def counting(gamma_BGM: torch.Tensor, plan: two_phase.BackwardPlan) -> torch.Tensor:
+        weight_BGM = original(gamma_BGM, plan)
+        found.append((weight_BGM > 0).any(1).sum(-1).float().mean().item())
+        return weight_BGM
 
-    two_phase.pair_coefficients = counting
+    two_phase.group_weights = counting
     try:
         yield found
     finally:
-        two_phase.pair_coefficients = original
+        two_phase.group_weights = original
 
 
 def pairs_kept(variant: Variant, run: Callable[[], Any]) -> float:

@@ -83,7 +83,7 @@ def _transition_loss(
 ) -> Tensor:
     """-log Psi(x_s | x_t) of each row, float64 [B]."""
     scores = objective.score(backbone, corruption)
-    return -log_mixture(scores.logw_BM.double(), scores.logp_BML.double().sum(-1))
+    return -log_mixture(scores.potentials.logw_BK.double(), scores.logp_BML.double().sum(-1))
 
 
 def _mean(values_S: Tensor) -> Estimate:

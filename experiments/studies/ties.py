@@ -36,6 +36,7 @@ from lkf_plugin.information.product_mixture import (
     log_prob,
     random_mixture,
 )
+from lkf_plugin.latents.router import Router
 from lkf_plugin.subs import NEG_INFINITY
 
 MEMORY = 256  # rows over which responsibilities are balanced
@@ -212,7 +213,9 @@ def apply_split(
     if plan.merged_LV is not None:
         moved = torch.tensor([divided, freed, kept])
         target_KLV = torch.cat([target_KLV, plan.merged_LV[None]])
-    embedding, out = backbone.latent_emb.weight, backbone.router.out
+    embedding, router = backbone.latent_emb.weight, backbone.router
+    assert isinstance(router, Router)
+    out = router.out
     pair = torch.tensor([divided, freed])
     with torch.no_grad():
         # the merged component inherits both weights; the halves share their parent's

@@ -32,6 +32,7 @@ from lkf_plugin.backbone import LatentKernelBackbone, build_backbone
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.information.laws import network_law
+from lkf_plugin.latents.sequence import Sequence
 from lkf_plugin.objective.components import ComponentScores
 from lkf_plugin.objective.draws import PlainDraws
 from lkf_plugin.objective.mixture import Mixture
@@ -88,7 +89,7 @@ class Trainer:
         two_time = recipe.objective == "two_time"
         if two_time and "balance" in self.ties and 2 * step < recipe.steps:
             loss = self._balanced(scores, value.nll_B, corruption.counted_BL.all(-1)).mean()
-            penalty = self.objective.penalty(scores.logw_BM)  # last: sums keep their order
+            penalty = self.objective.penalty(scores.potentials)  # last: sums keep their order
         if "anneal" in self.ties:
             penalty = penalty * regularizer_scale(step, recipe.steps)
         total = loss + penalty
@@ -107,7 +108,7 @@ class Trainer:
         """``nll_B`` with the gradient of balanced responsibilities in all-mask rows."""
         if not bool(open_B.any()):
             return nll_B
-        score_AM = (scores.logw_BM + scores.logp_BML.sum(-1))[open_B]
+        score_AM = (scores.potentials.logw_BK + scores.logp_BML.sum(-1))[open_B]
         gamma_AM = self.balance.responsibilities(score_AM)
         surrogate_A = -(gamma_AM * score_AM).sum(-1)
         value_A = nll_B[open_B].detach()
@@ -177,7 +178,7 @@ def objective_of(recipe: Recipe) -> Objective:
         "t_max": recipe.t_max,
     }
     kind = TwoTime if recipe.objective == "two_time" else Mixture
-    return kind(settings, recipe.components)
+    return kind(settings, Sequence(recipe.components))
 
 
 def corrupt(objective: Objective, x1_BL: Tensor, mask_index: int) -> Corruption:

@@ -12,6 +12,7 @@ from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.short_start import start_short
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents.structure import build_structure
 
 __all__ = ["LatentKernelBackbone", "MatchedTrunk", "NativeTrunk", "build_backbone"]
 
@@ -25,7 +26,7 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         mask_index: id of the mask.
 
     Raises:
-        UserError: unknown type or trunk, M < 1, or more latent blocks than blocks.
+        UserError: unknown type, trunk or latent, M < 1, or more latent blocks than blocks.
     """
     shape: dict[str, Any] = {
         "vocab_size": vocab_size,
@@ -56,7 +57,7 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         trunk,
         hidden_size=model["hidden_size"],
         cond_dim=model["cond_dim"],
-        num_components=model["num_components"],
+        structure=build_structure(model),
         latent_blocks=model["latent_blocks"],
         mask_index=mask_index,
         latent_emb_std=model["latent_emb_std"],

@@ -1,4 +1,4 @@
-"""The latent-kernel backbone: a trunk, the router, and a late latent branch.
+"""The latent-kernel backbone: a trunk, the latents' potentials, and a late latent branch.
 
 The first ``n_blocks - latent_blocks`` blocks run once per sequence; the last ``latent_blocks`` run
 once a (sequence, component) pair with the component's embedding added to the conditioning vector,
@@ -11,6 +11,7 @@ D width, C conditioning, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,16 +23,16 @@ from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.stack import AdaLNBlock, Places
 from lkf_plugin.backbone.trunk import BranchState, TrunkState
 from lkf_plugin.errors import UserError
-from lkf_plugin.latents.router import Router
+from lkf_plugin.latents.structure import Structure
 from lkf_plugin.subs import subs_log_probs
 
 
 class LatentKernelBackbone(nn.Module):
-    """Component denoisers P^k and router w over a trunk.
+    """Component denoisers P^k and the law of the latents over a trunk.
 
     Args:
         trunk: ``MatchedTrunk`` or ``NativeTrunk``.
-        num_components: M >= 1.
+        structure: law of the latents; its ``components`` are M, at 1 MDLM.
         latent_blocks: L_k, how many of the last blocks see the latent.
         mask_index: id of the mask.
         latent_emb_std: spread of the latent embedding. 1 by default; 0.02 is known to silence
@@ -45,7 +46,7 @@ class LatentKernelBackbone(nn.Module):
         trunk: MatchedTrunk | NativeTrunk,
         hidden_size: int,
         cond_dim: int,
-        num_components: int,
+        structure: Structure[Any],
         latent_blocks: int,
         mask_index: int,
         latent_emb_std: float = 1.0,
@@ -53,23 +54,20 @@ class LatentKernelBackbone(nn.Module):
     ) -> None:
         super().__init__()
         depth = len(trunk.blocks)
-        if num_components < 1:
-            raise UserError(
-                f"model.num_components={num_components} must be at least 1 (1 is MDLM)."
-            )
         if not 1 <= latent_blocks <= depth:
             raise UserError(
                 f"model.latent_blocks={latent_blocks} must lie between 1 and "
                 f"model.n_blocks={depth}."
             )
         self.trunk = trunk
-        self.num_components = num_components
+        self.structure = structure
+        self.num_components = num_components = structure.components
         self.mask_index = mask_index
         self.first_latent = depth - latent_blocks
         # Extra parameters draw from a generator of their own: with the same seed the trunk, and
         # every random number drawn after it, stay those of MDLM.
         with torch.random.fork_rng(devices=[]):
-            self.router = Router(hidden_size, num_components)
+            self.router = structure.network(hidden_size)
             self.latent_emb = nn.Embedding(num_components, cond_dim)
             nn.init.normal_(self.latent_emb.weight, std=latent_emb_std)
             if num_components > 1:
@@ -95,8 +93,8 @@ class LatentKernelBackbone(nn.Module):
         h_BLD = self.trunk.run_blocks(state.h_BLD, state.act_BC, 0, self.first_latent)
         return state._replace(h_BLD=h_BLD)
 
-    def route(self, state: TrunkState) -> Tensor:
-        """log w, shape [B, M], float32 or better."""
+    def route(self, state: TrunkState) -> Any:
+        """Potentials of the structure, float32 or better; ``sequence`` has log w [B, M]."""
         return self.router(state.h_BLD)
 
     def branch(
@@ -202,19 +200,19 @@ class LatentKernelBackbone(nn.Module):
         """What MDLM's code calls.
 
         At M = 1 the logits of the trunk. At M > 1 the marginal denoiser's log-probabilities
-        log sum_k w_k P^k (paper, Prop. melbo), [B, L, V], which SUBS leaves as they are. The sum
-        runs over one component at a time, so no [B, M, L, V] tensor exists.
+        log sum_k pi(z_i = k) P^k (paper, Prop. melbo), [B, L, V], which SUBS leaves as they are.
+        The sum runs over one component at a time, so no [B, M, L, V] tensor exists.
         """
         state = self.encode(x_BL, sigma_B)
         if self.num_components == 1:
             return self.logits(self.branch(state))
-        logw_BM = self.route(state)
+        logpi_BML = self.structure.position_weights(self.route(state), x_BL.shape[1])
         rows = torch.arange(x_BL.shape[0], device=x_BL.device)
         total: Tensor | None = None
         for k in range(self.num_components):
             branch = self.branch(state, rows, torch.full_like(rows, k))
             logp_BLV = subs_log_probs(self.logits(branch), x_BL, self.mask_index)
-            joint = logw_BM[:, k, None, None] + logp_BLV
+            joint = logpi_BML[:, k, :, None] + logp_BLV
             total = joint if total is None else torch.logaddexp(total, joint)
         assert total is not None
         return total

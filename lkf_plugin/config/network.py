@@ -6,16 +6,22 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from lkf_plugin.errors import UserError
+from lkf_plugin.latents.structure import STRUCTURES
 from lkf_plugin.methods.method import METHODS, NONE
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
+    FieldType,
     Flag,
     Fraction,
     Group,
     Name,
     NotNegative,
+    Number,
     Positive,
+    Real,
+    alternatives,
 )
 
 DDIT, LKF = "ddit", "lkf"
@@ -59,10 +65,30 @@ class CausalNetwork(Network):
     local_heads: Annotated[bool, Choice(False)] = False
 
 
+class Structured(FieldType):
+    """The name of a latent structure; one with a dot is imported."""
+
+    def words(self) -> str:
+        """What is allowed."""
+        return f"{alternatives(tuple(STRUCTURES))}, or module.name of your own"
+
+    def __call__(self, value: Any) -> str:
+        """A name that the registry knows."""
+        try:
+            STRUCTURES[str(value)]
+        except UserError as error:
+            raise ValueError(str(error)) from error
+        return str(value)
+
+
 class LatentKernelNetwork(Network):
     """The latent-kernel network."""
 
+    latent: Annotated[str, Structured()]
     num_components: Count
+    block_components: Count
+    block_length: Annotated[int | None, Number(low=1, whole=True, null=True)]
+    sticky: Real
     latent_blocks: Count
     trunk: Annotated[str, Choice(*TRUNKS)]
     latent_emb_std: Positive
@@ -70,6 +96,11 @@ class LatentKernelNetwork(Network):
     open_gates: Flag
     local_heads: Flag
     compile_blocks: Flag = Field(default=False)
+
+    @property
+    def components(self) -> int:
+        """M, the branch passes of a row."""
+        return self.num_components * self.block_components
 
 
 TITLES: dict[type[Network], str] = {

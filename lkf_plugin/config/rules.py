@@ -11,6 +11,7 @@ from lkf_plugin.config.schema import Settings
 from lkf_plugin.config.training import CosineDecayWarmup
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents.structure import build_structure
 from lkf_plugin.methods.method import NONE
 from lkf_plugin.objective.objective import OBJECTIVES
 from lkf_plugin.settings.sentences import show
@@ -51,14 +52,32 @@ def _check_network(settings: Settings) -> None:
             f"model.hidden_size / model.n_heads = {model.hidden_size // model.n_heads} must be "
             "even, for the rotary positions."
         )
-    if isinstance(model, LatentKernelNetwork) and model.latent_blocks > model.n_blocks:
-        raise UserError(
-            f"model.latent_blocks={model.latent_blocks} must lie between 1 and "
-            f"model.n_blocks={model.n_blocks}."
-        )
+    if isinstance(model, LatentKernelNetwork):
+        if model.latent_blocks > model.n_blocks:
+            raise UserError(
+                f"model.latent_blocks={model.latent_blocks} must lie between 1 and "
+                f"model.n_blocks={model.n_blocks}."
+            )
+        build_structure(model.model_dump())
+    _check_latents(settings)
     if model.tie_word_embeddings and settings.process.backbone == "dit":
         raise UserError(
             "model.tie_word_embeddings=true has no effect in MDLM's network: set it to false."
+        )
+
+
+def _check_latents(settings: Settings) -> None:
+    model, latents = settings.model, settings.init.latents
+    if latents is None:
+        return
+    if not isinstance(model, LatentKernelNetwork) or model.components == 1:
+        raise UserError(
+            f"init.latents={latents} starts latents, and this network has none: take model=lkf "
+            "with more than one component, or leave it out."
+        )
+    if settings.loss.name != "mixture":
+        raise UserError(
+            f"init.latents={latents} warms up loss=mixture: take it, or leave init.latents out."
         )
 
 
@@ -141,7 +160,8 @@ def _check_machine(settings: Settings) -> None:
 
 def _check_sampling(settings: Settings) -> None:
     model, decode, sampling = settings.model, settings.decode, settings.sampling
-    components = model.num_components if isinstance(model, LatentKernelNetwork) else 1
+    latent = model if isinstance(model, LatentKernelNetwork) else None
+    components = 1 if latent is None else latent.num_components
     if settings.process.mode == "sample_eval" and settings.trainer.precision not in (
         *HALF,
         *SINGLE,
@@ -157,7 +177,7 @@ def _check_sampling(settings: Settings) -> None:
         )
     if sampling.compile_mode is None:
         return
-    single = decode.policy == AUTO and components == 1
+    single = decode.policy == AUTO and (latent is None or latent.components == 1)
     of_host = settings.method.name != NONE or decode.policy == HOST_SAMPLER or single
     if model.type != LKF or of_host:
         raise UserError(
@@ -227,6 +247,11 @@ def _check_mdlm(settings: Settings) -> None:
             )
         if settings.init.from_checkpoint:
             raise UserError("init.from_checkpoint starts a mixture: take model=lkf.")
+    if settings.init.latents is not None:
+        raise UserError(
+            f"init.latents={settings.init.latents} is not in MDLM's training: take host=builtin, "
+            "and go on from its checkpoint."
+        )
     kind, T = process.parameterization, process.T
     drawn = training.importance_sampling or training.change_of_variables
     if kind == "sedd" and drawn:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from lkf_plugin.config.mdlm_words import known_predictors
 from lkf_plugin.decode.compiled import MODES
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
+    FieldType,
     Flag,
     Fraction,
     Group,
     MaybePath,
     Whole,
     Words,
+    as_number,
 )
 
 AUTO = "auto"
@@ -36,6 +38,23 @@ class Sampling(Group):
     compile_mode: Annotated[str | None, Choice(None, *MODES)]
 
 
+class StepNumbers(FieldType):
+    """Numbers of sampling steps."""
+
+    def words(self) -> str:
+        """What is allowed."""
+        return "null, or a list of whole numbers of at least 1, such as [1,2,4]"
+
+    def __call__(self, value: Any) -> list[int] | None:
+        """The list."""
+        if value is None:
+            return None
+        numbers = [as_number(one) for one in value] if isinstance(value, list | tuple) else []
+        if not numbers or any(one != int(one) or one < 1 for one in numbers):
+            raise ValueError(self.words())
+        return [int(one) for one in numbers]
+
+
 class Eval(Group):
     """Evaluation by MDLM's names."""
 
@@ -48,3 +67,4 @@ class Eval(Group):
     ]
     perplexity_batch_size: Count
     compute_perplexity_on_sanity: Flag
+    steps: Annotated[list[int] | None, StepNumbers()]

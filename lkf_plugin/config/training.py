@@ -58,6 +58,8 @@ class Init(Group):
     """Where training starts."""
 
     from_checkpoint: MaybePath
+    latents: Annotated[str | None, Choice(None, "em")]
+    latents_steps: Whole
 
 
 class Schedule(Group):

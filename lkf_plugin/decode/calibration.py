@@ -38,7 +38,7 @@ def _means_at(request: DecodeRequest, start_L: Tensor, options: DecodeOptions) -
         *(options.score, options.score_draws, options.shared_noise, options.calibration_samples),
     )
     if key not in request.memory:
-        samples, M = options.calibration_samples, engine.network.num_components
+        samples, M = options.calibration_samples, engine.network.sequence_components
         seed_S = mix(_SEED, torch.arange(samples, device=start_L.device))
         calibration = DecodeRequest(engine, start_L.expand(samples, -1), seed_S)
         component_SM = torch.arange(M, device=start_L.device).expand(samples, M)

@@ -1,11 +1,13 @@
 """What decoding needs of a trained model, and the counting of its network calls.
 
-Shape legend: R rows, L positions, N gathered (row, position) pairs, D width, V vocabulary.
+Shape legend: R rows, G groups, L positions, N gathered (row, position) pairs, D width,
+V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,8 @@ from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.backbone.trunk import TrunkState
 from lkf_plugin.decode.compiled import CompiledRows
+from lkf_plugin.latents.pairs import DistinctPairs, distinct_pairs
+from lkf_plugin.latents.structure import Structure, in_double
 from lkf_plugin.subs import NEG_INFINITY
 
 
@@ -50,7 +54,18 @@ class DecodeNetwork:
 
     @property
     def num_components(self) -> int:
+        """M, the branch passes of a row."""
         return self.backbone.num_components
+
+    @property
+    def structure(self) -> Structure[Any]:
+        """Law of the latents."""
+        return self.backbone.structure
+
+    @property
+    def sequence_components(self) -> int:
+        """K, the values of the latent that a sequence has: what policies choose among."""
+        return self.structure.sequence_components
 
     def sigma_at(self, tau: float | Tensor, rows: int, device: torch.device) -> Tensor:
         """What the network is told at MDLM time ``tau``, shape [rows]."""
@@ -66,46 +81,68 @@ class DecodeNetwork:
         state = self.backbone.encode(distinct_SL, sigma_S)
         return TrunkState(*(part[state_R] for part in state))
 
+    def potentials(self, x_RL: Tensor, tau: float = 1.0) -> Any:
+        """Law of the latents at some states, float64."""
+        return in_double(self.backbone.route(self.encode(x_RL, tau)))
+
     def prior(self, x_RL: Tensor, tau: float = 1.0) -> Tensor:
-        """log w at a start state, float64 [R, M]."""
-        return self.backbone.route(self.encode(x_RL, tau)).double()
+        """log w of the sequence latent at a start state, float64 [R, K]."""
+        prior_RK: Tensor = self.potentials(x_RL, tau)[0]
+        return prior_RK
 
     def hidden(
         self,
         x_RL: Tensor,
-        component_R: Tensor,
+        component_RG: Tensor,
         tau: float,
         row_N: Tensor,
         position_N: Tensor,
         alike_R: Tensor | None = None,
+        draw: Callable[[Any], Tensor] | None = None,
     ) -> Tensor:
-        """Head inputs of (row, position) pairs, each row under its own component, [N, D].
+        """Head inputs of (row, position) pairs, each group under its own component, [N, D].
+
+        A row passes the branch once for every component that its positions ask for.
 
         Args:
-            x_RL, component_R: rows and the component of each.
+            x_RL, component_RG: rows and the component of each group, one group or all of them.
             tau: MDLM time.
             row_N, position_N: what is asked for.
             alike_R: rows with equal numbers hold equal tokens; the trunk runs once for them, and
                 the latent branch once for those of one component. None: every row is its own.
+            draw: potentials of the rows -> the components, where they are drawn at these states;
+                ``component_RG`` is then not looked at.
         """
         rows, device = x_RL.shape[0], x_RL.device
         every_R = torch.arange(rows, device=device)
-        if self.compiled is not None:
-            key_R = every_R if alike_R is None else alike_R * self.num_components + component_R
-            pair_of_R, one_P = _distinct(key_R)
-            sigma_P = self.sigma_at(tau, one_P.numel(), device)
+        state_of_R, one_S = (every_R, every_R) if alike_R is None else _distinct(alike_R)
+        x_SL = x_RL if alike_R is None else x_RL[one_S]
+        sigma_S = self.sigma_at(tau, one_S.numel(), device)
+        state = self.backbone.encode(x_SL, sigma_S) if self.compiled is None else None
+        if draw is not None:
+            routed = self.potentials(x_SL, tau) if state is None else self.backbone.route(state)
+            component_RG = draw(routed._make(part.double()[state_of_R] for part in routed))
+        if component_RG.shape[1] == 1:
+            component_R = component_RG[:, 0]
+            pair_of_R, one_P = every_R, every_R
+            if alike_R is not None:
+                pair_of_R, one_P = _distinct(state_of_R * self.num_components + component_R)
+            pairs = DistinctPairs(state_of_R[one_P], component_R[one_P], pair_of_R[row_N])
+        else:
+            group_L = self.structure.blocks.group_of(x_RL.shape[1], device)
+            component_N = component_RG[row_N, group_L[position_N]]
+            pairs = distinct_pairs(state_of_R[row_N], component_N, self.num_components)
+        if state is None:
+            assert self.compiled is not None
             return self.compiled.hidden(
-                x_RL[one_P], sigma_P, component_R[one_P], pair_of_R[row_N], position_N
+                x_SL[pairs.row_R],
+                sigma_S[pairs.row_R],
+                pairs.component_R,
+                pairs.pair_N,
+                position_N,
             )
-        if alike_R is None:
-            state = self.backbone.encode(x_RL, self.sigma_at(tau, rows, device))
-            at = Places(row_N, position_N)
-            return self.backbone.branch_hidden(state, at, every_R, component_R)
-        state_of_R, one_S = _distinct(alike_R)
-        pair_of_R, one_P = _distinct(state_of_R * self.num_components + component_R)
-        state = self.backbone.encode(x_RL[one_S], self.sigma_at(tau, one_S.numel(), device))
-        at = Places(pair_of_R[row_N], position_N)
-        return self.backbone.branch_hidden(state, at, state_of_R[one_P], component_R[one_P])
+        at = Places(pairs.pair_N, position_N)
+        return self.backbone.branch_hidden(state, at, pairs.row_R, pairs.component_R)
 
     def token_logits(self, hidden_ND: Tensor) -> Tensor:
         """float64 logits of a few rows, the mask's 1e6 lower, [N, V]."""

@@ -64,8 +64,13 @@ def read_options(settings: Mapping[str, Any]) -> DecodeOptions:
     return (POLICIES[name].options if known else DecodeOptions).read(settings)
 
 
-def resolve_policy(name: str, num_components: int) -> str:
-    """``auto`` is MDLM's own sampler at M = 1, bit for bit, and best-of-M beyond."""
-    if name == AUTO:
-        return HOST_SAMPLER if num_components == 1 else "best_of_m"
-    return name
+def resolve_policy(name: str, sequence_components: int, block_components: int = 1) -> str:
+    """``auto`` is MDLM's own sampler at M = 1, bit for bit, and best-of-M beyond.
+
+    Where only blocks have latents there is nothing to select among: ``auto`` is ``commit``.
+    """
+    if name != AUTO:
+        return name
+    if sequence_components > 1:
+        return "best_of_m"
+    return HOST_SAMPLER if block_components == 1 else "commit"

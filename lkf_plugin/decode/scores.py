@@ -5,13 +5,15 @@ Shape legend: R candidates, L positions, T draws. Unit: nats per sequence; lower
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from lkf_plugin.corruption import NOISE_EPS
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import Stream, uniforms
-from lkf_plugin.kernel import log_mixture
+from lkf_plugin.latents.structure import Structure, in_double
 from lkf_plugin.objective.draws import CounterDraws
 from lkf_plugin.objective.mixture import Mixture
 
@@ -39,7 +41,7 @@ def mixture_nelbo(
         batch_rows: candidates evaluated at once.
     """
     total_R = torch.zeros(x_RL.shape[0], dtype=torch.float64, device=x_RL.device)
-    objective = scoring_objective(network.num_components)
+    objective = scoring_objective(network.structure)
     for draw in range(num_draws):
         u_R = uniforms(seed_R, draw, 1, Stream.SCORE_TIME).squeeze(-1)
         tau_R = NOISE_EPS + (1 - NOISE_EPS) * (draw + u_R) / num_draws
@@ -55,13 +57,14 @@ def mixture_nelbo(
                 network.process_sigma,
             )
             corruption = objective.corrupt(x_RL[rows], free_RL[rows], draws)
-            logw, logp = objective.score(network.backbone, corruption)
-            log_psi = log_mixture(logw.double(), logp.double().sum(-1))
+            potentials, logp = objective.score(network.backbone, corruption)
+            ell = network.structure.blocks.sums(logp.double())
+            log_psi = network.structure.log_psi(in_double(potentials), ell)
             total_R[rows] -= corruption.weight_B * log_psi
     return total_R / num_draws
 
 
-def scoring_objective(num_components: int) -> Mixture:
+def scoring_objective(structure: Structure[Any]) -> Mixture:
     """The mixture objective outside training: gathered heads, no penalty."""
     settings = {"token_head": "chunked", "chunk_rows": 4096, "lambda_ent": 0.0, "lambda_lb": 0.0}
-    return Mixture(settings, num_components)
+    return Mixture(settings, structure)

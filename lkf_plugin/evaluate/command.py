@@ -92,7 +92,7 @@ def policies(words: Sequence[str], evaluation: Evaluation) -> list[dict[str, Any
         changes[key] = yaml.safe_load(value)
     settings = policy_settings(name, **changes)
     if settings.get("component") == "all":
-        return [{**settings, "component": k} for k in range(evaluation.components)]
+        return [{**settings, "component": k} for k in range(evaluation.sequence_components)]
     return [settings]
 
 

@@ -81,6 +81,11 @@ class Evaluation:
         """M."""
         return self.records.components
 
+    @property
+    def sequence_components(self) -> int:
+        """K, what policies choose among; M where blocks have no latents of their own."""
+        return int(self.run.config.model.get("num_components", 1))
+
     @functools.cached_property
     def records(self) -> RunRecords:
         """What names, fills and finds the records."""
@@ -125,7 +130,7 @@ class Evaluation:
         """Which attribution a policy's cell gets: only those that select among finished chains."""
         if not asked or options.selector == "random":
             return None
-        if options.policy == "best_of_m" and self.components > 1:
+        if options.policy == "best_of_m" and self.sequence_components > 1:
             return "components"
         return "one_fewer" if options.policy == "best_of_n" else None
 

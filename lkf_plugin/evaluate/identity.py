@@ -31,6 +31,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "compute_perplexity_on_sanity": "training's validations only",
         "compute_generative_perplexity": "enters as the judge, or none",
         "gen_ppl_eval_model_name_or_path": "enters as the judge's label and revision",
+        "steps": "enters as validation.steps",
         "perplexity_batch_size": "enters as the judge's batch size",
     },
     "training": {"ema": "made the weights, whose digest enters; whether they are used is ema"},

@@ -17,7 +17,8 @@ from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import Stream, mix, uniforms
 from lkf_plugin.decode.scores import scoring_objective
-from lkf_plugin.kernel import responsibilities
+from lkf_plugin.kernel import entropy
+from lkf_plugin.latents.structure import in_double
 from lkf_plugin.objective.draws import CounterDraws
 from lkf_plugin.objective.likelihood import marginal_nll
 from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
@@ -73,8 +74,8 @@ def likelihood(
             mixed_S[place] += mixture_B.cpu().numpy() / draws
             for tau, value in zip(tau_B.tolist(), entropy_B.tolist(), strict=True):
                 decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
-    found = nelbo_estimates(_ratio(nll_S, tokens_S), eps)
-    found["mixture_objective"] = _ratio(mixed_S, tokens_S)
+    found = nelbo_estimates(ratio_per_token(nll_S, tokens_S), eps)
+    found["mixture_objective"] = ratio_per_token(mixed_S, tokens_S)
     for i, values in enumerate(decile_values):
         if values:
             found[f"gamma_entropy[{i}]"] = Estimate(float(np.mean(values)), None, len(values))
@@ -84,20 +85,20 @@ def likelihood(
 def _nats(
     run: LoadedRun, x_BL: Tensor, valid_BL: Tensor, tau_B: Tensor, u_BL: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted marginal and mixture terms of one draw, nats a sequence, and H(gamma)."""
+    """Weighted marginal and mixture terms of one draw, nats a sequence, and H(gamma) per group."""
     module = run.module
     draws = CounterDraws(
         module.noise, module.mask_index, tau_B, u_BL, valid_BL, module._process_sigma
     )
-    objective = scoring_objective(module.backbone.num_components)
+    structure = module.backbone.structure
+    objective = scoring_objective(structure)
     corruption = objective.corrupt(x_BL, valid_BL, draws)
     scores, weight_B = objective.score(module.backbone, corruption), corruption.weight_B
-    marginal_B = marginal_nll(scores, weight_B, corruption.counted_BL).double().sum(-1)
-    logw_BM, ell_BM = scores.logw_BM.double(), scores.logp_BML.double().sum(-1)
-    mixture_B = -weight_B * torch.logsumexp(logw_BM + ell_BM, -1)
-    gamma_BM = responsibilities(logw_BM, ell_BM)
-    entropy_B = -torch.xlogy(gamma_BM, gamma_BM).sum(-1)
-    return marginal_B, mixture_B, entropy_B
+    marginal_B = marginal_nll(structure, scores, weight_B, corruption.counted_BL).double().sum(-1)
+    ell_BGM = structure.blocks.sums(scores.logp_BML.double())
+    posterior = structure.posterior(in_double(scores.potentials), ell_BGM)
+    entropy_B = entropy(posterior.gamma_BGM.log()).mean(-1)
+    return marginal_B, -weight_B * posterior.log_psi_B, entropy_B
 
 
 def nelbo_estimates(nelbo: Estimate, eps: float | None) -> dict[str, Estimate]:
@@ -117,7 +118,8 @@ def nelbo_estimates(nelbo: Estimate, eps: float | None) -> dict[str, Estimate]:
     return found
 
 
-def _ratio(total_S: np.ndarray, tokens_S: np.ndarray) -> Estimate:
+def ratio_per_token(total_S: np.ndarray, tokens_S: np.ndarray) -> Estimate:
+    """Sum over sequences per token, its standard error by the bootstrap."""
     draws = bootstrap_ratio(total_S, tokens_S, 1000, 0)
     se = float(draws.std(ddof=1)) if len(total_S) > 1 else None
     return Estimate(float(total_S.sum() / tokens_S.sum()), se, len(total_S))

@@ -76,7 +76,8 @@ class RunRecords:
     @property
     def components(self) -> int:
         """M."""
-        return int(self.run.config.model.get("num_components", 1))
+        model = self.run.config.model
+        return int(model.get("num_components", 1)) * int(model.get("block_components", 1))
 
     @functools.cached_property
     def subject(self) -> dict[str, Any]:
@@ -178,7 +179,7 @@ class RunRecords:
         own = uses_own_sampler(module, decode)
         resolved = {**decode, "policy": policy}
         method = method_name(config)
-        plain = own and policy not in POLICIES and method != LKF
+        plain = own and policy not in POLICIES and not method.startswith(LKF)
         wide = not own or bool(OmegaConf.select(config, "method.float64_draws"))
         settings = {
             "length": int(config.model.length),
@@ -215,6 +216,9 @@ class RunRecords:
 
 def cell_name(corpus: str, method: str, components: int, row: str, steps: int | None) -> str:
     """``sotu.M8.commit.J4``; another method's name stands in place of M."""
-    who = f"M{components}" if method == LKF else method
+    if method == LKF:
+        who = f"M{components}"
+    else:
+        who = f"{method}-M{components}" if method.startswith(f"{LKF}-") else method
     name = f"{corpus}.{who}.{row}"
     return name if steps is None else f"{name}.J{steps}"

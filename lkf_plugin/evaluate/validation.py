@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.few_step import few_step_of_validation
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
 from lkf_plugin.host.builtin import Diffusion
@@ -39,7 +40,9 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
 
     Returns:
         The contents of ``ppl_eval.json``: MDLM's metrics, and under ``likelihood`` the NELBO with
-        its standard error over sequences and its perplexities, see ``nelbo_estimates``.
+        its standard error over sequences and its perplexities, see ``nelbo_estimates``; with
+        ``eval.steps`` also the bounds of few-step samplers, and under ``few_step_nats`` those of
+        each sequence.
 
     Raises:
         UserError: nothing was evaluated.
@@ -52,13 +55,20 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
     nelbo = Estimate(metrics["val/nll"], errors.se, errors.sequences)
     found = nelbo_estimates(nelbo, smallest_time(config))
     label = method_of(config).likelihood
-    report = {
+    report: dict[str, Any] = {
         "metrics": metrics,
         **({"likelihood_of": label} if label else {}),
         "likelihood": {name: dataclasses.asdict(one) for name, one in found.items()},
         **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
     }
     if trainer.is_global_zero:
+        few = few_step_of_validation(run, errors.sequences)
+        if few is not None:
+            found |= few.estimates
+            metrics |= {f"val/{name}": one.value for name, one in few.estimates.items()}
+            report["metrics"] = metrics
+            report["likelihood"] |= {n: dataclasses.asdict(e) for n, e in few.estimates.items()}
+            report["few_step_nats"] = few.sequences
         name = evaluation_name(flatten(plain(config)), report["checkpoint_sha256"], "likelihood")
         folder = Path(config.run_dir)
         target = folder / LIKELIHOODS / f"{name}.json"
@@ -76,10 +86,12 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
 
 def _cell(records: RunRecords, config: DictConfig, sequences: int) -> Cell:
     """A validation's likelihood: its draws are seeded for each batch of each process."""
-    validation = {
+    validation: dict[str, Any] = {
         "batch_size": config.loader.eval_batch_size,
         "devices": config.trainer.devices * config.trainer.num_nodes,
     }
+    if config.eval.get("steps"):
+        validation["steps"] = list(config.eval.steps)
     precision = str(config.trainer.precision)
     return records.likelihood(sequences, precision, estimator="validation", validation=validation)
 
@@ -110,6 +122,9 @@ def provenance(
         "precision": str(config.trainer.precision),
         "model": config.model.name,
         "num_components": config.model.get("num_components", 1),
+        "latent": config.model.get("latent"),
+        "block_components": config.model.get("block_components", 1),
+        "block_length": config.model.get("block_length"),
         "latent_blocks": config.model.get("latent_blocks"),
         "trunk": config.model.get("trunk"),
         "method": given_name(config),

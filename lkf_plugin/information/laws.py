@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corruption import sigma_from_kept
+from lkf_plugin.errors import UserError
 from lkf_plugin.subs import NEG_INFINITY
 
 
@@ -38,8 +39,16 @@ def network_law(
             exactly 1 - p_rev).
         process_sigma: what the network is told of sigma (a text checkpoint's ``_process_sigma``).
         two_time: whether the network knows s; one trained on clean endpoints does not.
+
+    Raises:
+        UserError: blocks have latents of their own.
     """
     assert form in ("analytic", "learned")
+    if backbone.structure.has_blocks:
+        raise UserError(
+            "What a step's latents carry is estimated for one latent per sequence: take a run of "
+            "model.latent=sequence."
+        )
     mask = backbone.mask_index
 
     @torch.no_grad()
@@ -48,7 +57,7 @@ def network_law(
         t_B = torch.full((rows,), t, dtype=torch.float32, device=xt_BL.device)
         s_B = torch.full_like(t_B, s) if two_time else None
         state = backbone.encode(xt_BL, process_sigma(sigma_from_kept(t_B)), s_B)
-        logw_BM = torch.log_softmax(backbone.route(state).double(), dim=-1)
+        logw_BM = torch.log_softmax(backbone.route(state)[0].double(), dim=-1)
         logits_RLV = backbone.logits(backbone.branch(state)).double()
         if form == "analytic":
             p = torch.tensor((s - t) / (1.0 - t), dtype=torch.float64)

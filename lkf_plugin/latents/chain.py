@@ -17,17 +17,19 @@ N = B K chains, U uniforms.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from lkf_plugin import kernel
 from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.heads import BlockRouter, zero_linear
 from lkf_plugin.latents.scan import conditioned, log_partition, path_posterior
-from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
+from lkf_plugin.latents.structure import STRUCTURES, Posterior, Structure, log_shares
 
 
 class ChainPotentials(NamedTuple):
@@ -49,8 +51,10 @@ class ChainRouter(BlockRouter):
         block_components: int,
         sticky: float,
     ) -> None:
-        super().__init__(dim, blocks, sequence_components)
+        super().__init__(dim, blocks, sequence_components, block_components)
         self.states = block_components
+        if block_components == 1:
+            return
         self.start_out = zero_linear(dim, block_components)
         self.move_out = zero_linear(dim, block_components**2)
         with torch.no_grad():
@@ -58,6 +62,10 @@ class ChainRouter(BlockRouter):
 
     def forward(self, h_BLD: Tensor) -> ChainPotentials:  # type: ignore[override]
         logw_BK, features_BGKD = self.read(h_BLD)
+        if features_BGKD is None:
+            sizes = logw_BK.shape
+            still = (logw_BK.new_zeros(*sizes, 1), logw_BK.new_zeros(*sizes, 0, 1, 1))
+            return ChainPotentials(logw_BK, *still)
         with torch.autocast(h_BLD.device.type, enabled=False):
             start_BKm = self.start_out(features_BGKD[:, 0])
             square = (self.states, self.states)
@@ -69,7 +77,7 @@ class ChainRouter(BlockRouter):
             )
 
 
-@register("chain")
+@STRUCTURES.add("chain")
 class Chain(Structure[ChainPotentials]):
     """A chain over blocks under one latent per sequence.
 
@@ -87,6 +95,11 @@ class Chain(Structure[ChainPotentials]):
     ) -> None:
         super().__init__(num_components, block_components, block_length)
         self.sticky = sticky
+
+    @classmethod
+    def from_settings(cls, model: Mapping[str, Any]) -> Self:
+        sizes = (model["num_components"], model["block_components"], model["block_length"])
+        return cls(*sizes, sticky=model.get("sticky", 0.0))
 
     def capacity(self, length: int) -> float:
         groups = self.blocks.count(length)

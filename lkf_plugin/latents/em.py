@@ -41,6 +41,16 @@ class ContextFreeLaw:
     potentials: Any
     log_emission_PVM: Tensor
 
+    def on(self, device: torch.device) -> ContextFreeLaw:
+        """The same in float32 on a device."""
+        if self.log_emission_PVM.device == device and self.log_emission_PVM.dtype == torch.float32:
+            return self
+        return ContextFreeLaw(
+            self.structure,
+            self.potentials._make(part.float().to(device) for part in self.potentials),
+            self.log_emission_PVM.float().to(device),
+        )
+
     def potentials_of(self, batch: int) -> Any:
         """The potentials, once per sequence (views)."""
         return self.potentials._make(

@@ -41,17 +41,24 @@ class BlockFeatures(nn.Module):
 class BlockRouter(Router):
     """The router of the sequence latent (LKF's, under the same names) with features of blocks.
 
-    Subclasses read the potentials of the blocks off ``features``, with last layers at zero.
+    Subclasses read the potentials of the blocks off ``features``, with last layers at zero. Blocks
+    without a latent of their own have neither, and the network is LKF's.
     """
 
-    def __init__(self, dim: int, blocks: Blocks, sequence_components: int) -> None:
+    def __init__(
+        self, dim: int, blocks: Blocks, sequence_components: int, block_components: int
+    ) -> None:
         super().__init__(dim, sequence_components)
         if sequence_components == 1:  # log w = 0 whatever they hold
             self.requires_grad_(False)
-        self.features = BlockFeatures(dim, blocks, sequence_components)
+        self.features: BlockFeatures | None = None
+        if block_components > 1:
+            self.features = BlockFeatures(dim, blocks, sequence_components)
 
-    def read(self, h_BLD: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, h_BLD: Tensor) -> tuple[Tensor, Tensor | None]:
         """(log w [B, K], features [B, G, K, D]), float32 or better whatever the autocast."""
+        if self.features is None:
+            return Router.forward(self, h_BLD), None
         with torch.autocast(h_BLD.device.type, enabled=False):
             features_BGKD = self.features(h_BLD.to(self.hidden.weight.dtype))
         return Router.forward(self, h_BLD), features_BGKD

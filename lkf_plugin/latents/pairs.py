@@ -63,6 +63,8 @@ def weighted_pairs(
         group_L: group of each position.
         row_N, position_N: the counted places, sequence after sequence.
     """
+    if weight_BGM.shape[1] == 1:
+        return _pairs_of_sequences(weight_BGM[:, 0], row_N, position_N)
     M = weight_BGM.shape[-1]
     weight_NM = weight_BGM[row_N, group_L[position_N]]
     source_Q, component_Q = weight_NM.nonzero(as_tuple=True)  # host and device meet here
@@ -76,4 +78,31 @@ def weighted_pairs(
         position_N[source_Q],
         source_Q,
         weight_NM[source_Q, component_Q],
+    )
+
+
+def _pairs_of_sequences(weight_BM: Tensor, row_N: Tensor, position_N: Tensor) -> WeightedPairs:
+    """The same where all positions of a sequence weigh alike: nothing is sorted or looked up.
+
+    A sequence without counted places keeps its pairs, which then have none.
+    """
+    batch, M = weight_BM.shape
+    device = weight_BM.device
+    count_B = torch.bincount(row_N, minlength=batch)
+    first_B = count_B.cumsum(0) - count_B
+    kept_BM = weight_BM > 0
+    sizes = torch.stack((kept_BM.sum(), (kept_BM.sum(-1) * count_B).sum()))
+    pairs, places = sizes.tolist()  # host and device meet here
+    order = torch.argsort((~kept_BM).flatten().to(torch.uint8), stable=True)
+    pair_R = order[:pairs]
+    row_R, component_R = pair_R // M, pair_R % M
+    count_R = count_B[row_R]
+    pair_Q = torch.repeat_interleave(
+        torch.arange(pairs, device=device), count_R, output_size=places
+    )
+    place_in_pair_Q = torch.arange(places, device=device) - (count_R.cumsum(0) - count_R)[pair_Q]
+    source_Q = first_B[row_R][pair_Q] + place_in_pair_Q
+    weight_R = weight_BM[row_R, component_R]
+    return WeightedPairs(
+        row_R, component_R, pair_Q, position_N[source_Q], source_Q, weight_R[pair_Q]
     )

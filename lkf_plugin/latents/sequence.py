@@ -18,7 +18,7 @@ from lkf_plugin import kernel
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.router import Router
-from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
+from lkf_plugin.latents.structure import STRUCTURES, Posterior, Structure, log_shares
 
 
 class SequencePotentials(NamedTuple):
@@ -34,7 +34,7 @@ class PooledRouter(Router):
         return SequencePotentials(super().forward(h_BLD))
 
 
-@register("sequence")
+@STRUCTURES.add("sequence")
 class Sequence(Structure[SequencePotentials]):
     """One latent for all positions."""
 

@@ -17,7 +17,8 @@ Hence the gradient of -log Psi is that of -(sum gamma ell + sum counts log poten
 and counts fixed, which is all that two-phase training needs.
 
 A structure is one file: its potentials (a NamedTuple of log-probabilities), its mathematics, and
-the network that reads them from hidden states, registered by ``@register``.
+the network that reads them from hidden states, registered by ``@STRUCTURES.add(name)``;
+``model.latent`` names it.
 
 Shape legend: B sequences, G groups, K sequence latents, m block latents, M = K m components (branch
 passes; component k m + j belongs to sequence latent k and block latent j), L positions, D width,
@@ -26,17 +27,17 @@ U = 1 + G uniforms. Unit: nats.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.blocks import Blocks
+from lkf_plugin.registry import Registry
 
 P = TypeVar("P", bound=tuple[Any, ...])
 """Potentials: a NamedTuple of normalised log-probabilities, the batch first in each."""
@@ -65,8 +66,6 @@ class Structure(ABC, Generic[P]):
         block_length: positions per block.
     """
 
-    name: ClassVar[str]
-
     def __init__(
         self, num_components: int, block_components: int = 1, block_length: int | None = None
     ) -> None:
@@ -80,6 +79,18 @@ class Structure(ABC, Generic[P]):
         self.block_components = block_components
         # blocks without a latent of their own are no blocks: so one component is MDLM's own sum
         self.blocks = Blocks(None if block_components == 1 else block_length)
+
+    @classmethod
+    def from_settings(cls, model: Mapping[str, Any]) -> Self:
+        """From a ``model`` config; a structure with options of its own overrides this."""
+        return cls(
+            model["num_components"], model.get("block_components", 1), model.get("block_length")
+        )
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether blocks have latents of their own, beside the one of the sequence."""
+        return self.block_components > 1
 
     @property
     def components(self) -> int:
@@ -166,14 +177,14 @@ class Structure(ABC, Generic[P]):
 
     def marginal_token_log_probs(self, p: P, logp_BML: Tensor) -> Tensor:
         """log of Psi's marginals, log sum_k pi(z_g(i) = k) P_i^k(x_i), [B, L] (Prop. melbo)."""
-        return torch.logsumexp(self._position_weights(p, logp_BML.shape[-1]) + logp_BML, dim=1)
+        return torch.logsumexp(self.position_weights(p, logp_BML.shape[-1]) + logp_BML, dim=1)
 
     def marginal_log_probs(self, p: P, logp_BMLV: Tensor) -> Tensor:
         """The marginal denoiser, [B, L, V]: the factorised step with Psi's marginals."""
-        weights_BML1 = self._position_weights(p, logp_BMLV.shape[-2])[..., None]
+        weights_BML1 = self.position_weights(p, logp_BMLV.shape[-2])[..., None]
         return torch.logsumexp(weights_BML1 + logp_BMLV, dim=1)
 
-    def _position_weights(self, p: P, length: int) -> Tensor:
+    def position_weights(self, p: P, length: int) -> Tensor:
         """log pi(z = k) at each position, [B, M, L] (or [B, M, 1] for one group)."""
         logpi_BGM = self.marginals(p)
         if logpi_BGM.shape[1] > 1:
@@ -186,6 +197,16 @@ class Structure(ABC, Generic[P]):
         With one latent per sequence it is the paper's (Eq. reg).
         """
         return -lambda_ent * self.usage_entropy(p) + lambda_lb * self.entropy(p).mean()
+
+
+def detached(p: P) -> P:
+    """Potentials without their graph."""
+    return p._make(part.detach() for part in p)  # type: ignore[attr-defined, no-any-return]
+
+
+def in_double(p: P) -> P:
+    """Potentials in float64."""
+    return p._make(part.double() for part in p)  # type: ignore[attr-defined, no-any-return]
 
 
 def with_sequence_latent(p: P, k_B: Tensor) -> P:
@@ -216,41 +237,13 @@ def expected_log_prior(p: P, counts: P) -> Tensor:
     return torch.stack(list(parts)).sum(0)
 
 
-_REGISTERED: dict[str, type[Structure[Any]]] = {}
-
-S = TypeVar("S", bound=type[Structure[Any]])
+STRUCTURES: Registry[type[Structure[Any]]] = Registry("latent structure", "lkf_plugin.latents")
 
 
-def register(name: str) -> Callable[[S], S]:
-    """Class decorator: the structure under the name that configurations and records carry."""
-
-    def add(structure: S) -> S:
-        structure.name = name
-        _REGISTERED[name] = structure
-        return structure
-
-    return add
-
-
-def structures() -> dict[str, type[Structure[Any]]]:
-    """Name -> class, the choices of ``latent``; files of this folder register themselves."""
-    folder = importlib.import_module("lkf_plugin.latents")
-    for module in pkgutil.iter_modules(folder.__path__):
-        importlib.import_module(f"{folder.__name__}.{module.name}")
-    return dict(sorted(_REGISTERED.items()))
-
-
-def build_structure(name: str, **sizes: Any) -> Structure[Any]:
-    """The structure of a name.
-
-    Args:
-        name: one of ``structures()``.
-        sizes: as the class takes them.
+def build_structure(model: Mapping[str, Any]) -> Structure[Any]:
+    """The structure that a ``model`` config describes; without ``latent`` it is ``sequence``.
 
     Raises:
         UserError: an unknown name or an unusable size.
     """
-    choices = structures()
-    if name not in choices:
-        raise UserError(f"latent={name} is unknown: take one of {', '.join(choices)}.")
-    return choices[name](**sizes)
+    return STRUCTURES[model.get("latent", "sequence")].from_settings(model)

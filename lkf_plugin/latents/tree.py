@@ -23,7 +23,7 @@ from lkf_plugin import kernel
 from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.heads import BlockRouter, zero_linear
-from lkf_plugin.latents.structure import Posterior, Structure, log_shares, register
+from lkf_plugin.latents.structure import STRUCTURES, Posterior, Structure, log_shares
 
 
 class TreePotentials(NamedTuple):
@@ -39,17 +39,20 @@ class TreeRouter(BlockRouter):
     def __init__(
         self, dim: int, blocks: Blocks, sequence_components: int, block_components: int
     ) -> None:
-        super().__init__(dim, blocks, sequence_components)
-        self.block_out = zero_linear(dim, block_components)
+        super().__init__(dim, blocks, sequence_components, block_components)
+        if block_components > 1:
+            self.block_out = zero_linear(dim, block_components)
 
     def forward(self, h_BLD: Tensor) -> TreePotentials:  # type: ignore[override]
         logw_BK, features_BGKD = self.read(h_BLD)
+        if features_BGKD is None:
+            return TreePotentials(logw_BK, logw_BK.new_zeros(len(logw_BK), 1, logw_BK.shape[1], 1))
         with torch.autocast(h_BLD.device.type, enabled=False):
             logv_BGKm = torch.log_softmax(self.block_out(features_BGKD), dim=-1)
         return TreePotentials(logw_BK, logv_BGKm)
 
 
-@register("tree")
+@STRUCTURES.add("tree")
 class Tree(Structure[TreePotentials]):
     """One latent per sequence over one per block."""
 

@@ -28,8 +28,9 @@ from torch import Tensor
 
 from lkf_plugin.corruption import reveal_probabilities, sampling_times
 from lkf_plugin.information.step import Estimate
+from lkf_plugin.latents.structure import in_double
 from lkf_plugin.likelihood.paths import drawn_steps
-from lkf_plugin.likelihood.step_model import StepModel, in_double
+from lkf_plugin.likelihood.step_model import StepModel
 
 
 class FewStepNats(NamedTuple):

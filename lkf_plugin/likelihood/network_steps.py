@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.decode.network import DecodeNetwork
-from lkf_plugin.latents.sequence import Sequence, SequencePotentials
 from lkf_plugin.likelihood.step_model import StepScores
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.subs import subs_log_probs
 
 
 class NetworkSteps:
-    """A ``StepLawModel`` over a backbone of M components; MDLM at M = 1.
+    """A ``StepLawModel`` over a backbone of any structure; MDLM at M = 1.
 
     Args:
         network: the backbone (in eval mode) with its noise schedule.
@@ -28,16 +27,15 @@ class NetworkSteps:
     def __init__(self, network: DecodeNetwork, head: HeadSettings | None = None) -> None:
         self.network = network
         self.head = head or HeadSettings("chunked")
-        self.structure = Sequence(network.num_components)
+        self.structure = network.structure
         self.mask_index = network.mask_index
 
     @torch.no_grad()
     def score(self, x_RL: Tensor, target_RL: Tensor, counted_RL: Tensor, tau: float) -> StepScores:
         sigma_R = self.network.sigma_at(tau, len(x_RL), x_RL.device)
-        logw_RM, logp_RML = component_scores(
+        return StepScores(*component_scores(
             self.network.backbone, x_RL, target_RL, counted_RL, sigma_R, self.head
-        )
-        return StepScores(SequencePotentials(logw_RM), logp_RML)
+        ))  # fmt: skip
 
     @torch.no_grad()
     def law(
@@ -50,5 +48,4 @@ class NetworkSteps:
         components = backbone.num_components if component_R is None else 1
         logits = backbone.logits(backbone.branch(state, row_R, component_R))
         logp = subs_log_probs(logits, x_RL.repeat_interleave(components, 0), self.mask_index)
-        potentials = SequencePotentials(backbone.route(state))
-        return potentials, logp.unflatten(0, (len(x_RL), components))
+        return backbone.route(state), logp.unflatten(0, (len(x_RL), components))

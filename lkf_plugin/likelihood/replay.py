@@ -20,8 +20,9 @@ from torch import Tensor
 from lkf_plugin.corruption import sampling_times
 from lkf_plugin.errors import UserError
 from lkf_plugin.kernel import entropy
+from lkf_plugin.latents.structure import in_double
 from lkf_plugin.likelihood.few_step import FewStepNats
-from lkf_plugin.likelihood.step_model import StepLawModel, in_double
+from lkf_plugin.likelihood.step_model import StepLawModel
 
 Rule = Callable[[Tensor], Tensor]
 """log-probabilities [R, L, V] -> priority [R, L]; the largest among the masked go first."""

@@ -50,8 +50,3 @@ class StepLawModel(StepModel, Protocol):
             component_R: the one component that is asked of each row, [R, 1, L, V]; None: all M.
         """
         ...
-
-
-def in_double(potentials: Any) -> Any:
-    """Potentials in float64."""
-    return potentials._make(part.double() for part in potentials)

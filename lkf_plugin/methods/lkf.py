@@ -27,6 +27,7 @@ from lkf_plugin.host.contract import Loss
 from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.objective.mixture import Mixture
 from lkf_plugin.objective.objective import OBJECTIVES
+from lkf_plugin.objective.warm_up import WarmUp
 
 if TYPE_CHECKING:
     _Base = Any  # a host's module, see host.contract.HostDiffusion
@@ -41,11 +42,13 @@ class LatentKernelMixin(_Base):
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
-        settings, M = self.config.loss, self.backbone.num_components
-        self.objective = OBJECTIVES[settings.name](settings, M)
+        settings, structure = self.config.loss, self.backbone.structure
+        self.objective = OBJECTIVES[settings.name](settings, structure)
         # what a validation reports, whatever is trained by
-        self.bound = self.objective if type(self.objective) is Mixture else Mixture(settings, M)
-        self.policy = resolve_policy(self.config.decode.policy, self.backbone.num_components)
+        is_bound = type(self.objective) is Mixture
+        self.bound = self.objective if is_bound else Mixture(settings, structure)
+        self.policy = self.sampler_of(self.config.decode.policy)
+        self.warm_up: WarmUp | None = None  # given by training where init.latents asks for it
         self.prompt_ids: Tensor | None = None
         self.last_decoded: Decoded | None = None
         self._network: DecodeNetwork | None = None
@@ -78,7 +81,11 @@ class LatentKernelMixin(_Base):
             value = objective.loss(objective.score(self.backbone, corruption), corruption)
             self._extras = value.diagnostics
             return Loss(value.loss, value.nlls_BL, attention_mask)
-        value = objective.train(self.backbone, corruption)
+        warm_up = self.warm_up
+        if warm_up is not None and self.trainer.global_step < warm_up.steps:
+            value = warm_up.train(self.backbone, corruption)
+        else:
+            value = objective.train(self.backbone, corruption)
         self._extras = value.diagnostics
         return Loss(value.loss + value.penalty, value.nlls_BL, attention_mask)
 
@@ -135,7 +142,8 @@ class LatentKernelMixin(_Base):
 
     def sampler_of(self, policy: str) -> str:
         """``auto`` is MDLM's own sampler at M = 1, and best-of-M beyond."""
-        name = resolve_policy(policy, self.backbone.num_components)
+        structure = self.backbone.structure
+        name = resolve_policy(policy, structure.sequence_components, structure.block_components)
         if name not in POLICIES and name != HOST_SAMPLER:
             raise UserError(f"policy={policy} is unknown: take one of {', '.join(POLICIES)}.")
         return name

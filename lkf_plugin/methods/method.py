@@ -83,13 +83,16 @@ def given_name(config: DictConfig) -> str:
 def method_name(config: DictConfig) -> str:
     """Name of the method that a configuration trains; the model's own under its name.
 
+    Latents other than one per sequence are told: ``lkf-tree``.
+
     MDLM's other parameterizations, which only its own code has, go by theirs.
     """
     name = given_name(config).rpartition(".")[2]
     if name != NONE:
         return name
     if config.model.type == LKF:
-        return LKF
+        latent = OmegaConf.select(config, "model.latent", default="sequence")
+        return LKF if latent == "sequence" else f"{LKF}-{latent}"
     return MDLM if config.parameterization == "subs" else str(config.parameterization)
 
 

@@ -24,6 +24,7 @@ from lkf_plugin.runs.tokenizer import FOLDER, keep_tokenizer
 from lkf_plugin.train import read_once
 from lkf_plugin.train.checkpoint import lacks_validation
 from lkf_plugin.train.datamodule import TokenBatches
+from lkf_plugin.train.em_start import warm_up_of
 
 
 def train(config: DictConfig) -> dict[str, float]:
@@ -48,6 +49,9 @@ def train(config: DictConfig) -> dict[str, float]:
         L.seed_everything(config.seed, verbose=False)
         module = build_module(config, prepared.tokenizer)
         module.take_judge(judge)
+        if config.init.latents is not None:
+            lkf: Any = module  # rules see to that
+            lkf.warm_up = warm_up_of(config, module, prepared)
         callbacks = [hydra.utils.instantiate(c) for c in (config.callbacks or {}).values()]
         callbacks.append(StampCard(card))
         loggers = _loggers(config)

@@ -6,7 +6,7 @@ Shape legend: B sequences, M components, L positions, N gathered (row, position)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,11 +43,11 @@ class ComponentScores(NamedTuple):
     """What every objective is a function of.
 
     Attributes:
-        logw_BM: log router weights.
+        potentials: of the latents, as their structure has them.
         logp_BML: log P_i^k(target_i); 0 where a position does not count.
     """
 
-    logw_BM: Tensor
+    potentials: Any
     logp_BML: Tensor
 
 
@@ -91,11 +91,11 @@ def component_scores(
     """
     M = backbone.num_components
     state = backbone.encode(xt_BL, sigma_B, s_B)
-    logw_BM = backbone.route(state)
+    potentials = backbone.route(state)
     if head.backend == "mdlm":
         assert not mask_is_outcome, "MDLM's order is that of SUBS, where [MASK] is no outcome"
         logp_BML = _mdlm_logprobs(backbone, state, xt_BL, target_BL, counted_BL)
-        return ComponentScores(logw_BM, logp_BML)
+        return ComponentScores(potentials, logp_BML)
     places = counted_places(counted_BL)
     at = places_of_components(places, M)
     logp_N = token_logprob(
@@ -107,7 +107,7 @@ def component_scores(
         head.backend,
         head.chunk_rows,
     )
-    return ComponentScores(logw_BM, spread(logp_N, at, xt_BL.shape, M))
+    return ComponentScores(potentials, spread(logp_N, at, xt_BL.shape, M))
 
 
 def spread(logp_N: Tensor, at: Places, shape: torch.Size, num_components: int) -> Tensor:

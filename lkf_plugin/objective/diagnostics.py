@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from lkf_plugin.kernel import batch_router_entropy, entropy
+from lkf_plugin.kernel import entropy
+from lkf_plugin.latents.structure import Structure, detached
 
 
 def dead_threshold(num_components: int) -> float:
@@ -13,20 +16,22 @@ def dead_threshold(num_components: int) -> float:
     return 1.0 / (10 * num_components)
 
 
-def latent_diagnostics(logw_BM: Tensor, gamma_BM: Tensor) -> dict[str, Tensor]:
-    """Entropies (nats) of router and responsibilities, and the number of dead components.
+def latent_diagnostics(
+    structure: Structure[Any], potentials: Any, gamma_BGM: Tensor
+) -> dict[str, Tensor]:
+    """Entropies (nats) of the latents and their responsibilities, and the dead components.
 
-    * ``router_entropy``: E_b H(w | x), the ceiling of what the latent can carry on this batch
-    * ``usage_entropy``: H(E_b w), low when the router has collapsed
-    * ``gamma_entropy``: E_b H(gamma), how undecided the posterior is
+    * ``router_entropy``: E_b H(z | x), the ceiling of what the latents can carry on this batch
+    * ``usage_entropy``: entropy of their use averaged over batch and groups, low after a collapse
+    * ``gamma_entropy``: E H(gamma) per group, how undecided the posterior is
     * ``dead_components``: components whose mean weight is below ``dead_threshold``
     """
-    logw_BM = logw_BM.detach()
-    mean_w_M = logw_BM.exp().mean(0)
-    dead = (mean_w_M < dead_threshold(logw_BM.shape[1])).sum()
+    p = detached(potentials)
+    mean_w_M = structure.marginals(p).exp().mean((0, 1))
+    dead = (mean_w_M < dead_threshold(structure.components)).sum()
     return {
-        "router_entropy": entropy(logw_BM).mean(),
-        "usage_entropy": batch_router_entropy(logw_BM),
-        "gamma_entropy": entropy(torch.log(gamma_BM)).mean(),
-        "dead_components": dead.to(logw_BM.dtype),
+        "router_entropy": structure.entropy(p).mean(),
+        "usage_entropy": structure.usage_entropy(p),
+        "gamma_entropy": entropy(torch.log(gamma_BGM)).mean(),
+        "dead_components": dead.to(mean_w_M.dtype),
     }

@@ -16,6 +16,7 @@ from torch import Tensor
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corruption import log_move_chance, move_chance_from_sigma, nelbo_weight
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents.structure import Structure
 from lkf_plugin.objective.components import ComponentScores, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
 from lkf_plugin.objective.draws import Draws
@@ -47,14 +48,14 @@ class Mixture(Objective):
 
     Settings = MixtureSettings
 
-    def __init__(self, settings: Mapping[str, Any], num_components: int) -> None:
-        super().__init__(settings, num_components)
+    def __init__(self, settings: Mapping[str, Any], structure: Structure[Any]) -> None:
+        super().__init__(settings, structure)
         self.plan = self._backward_plan()
 
     @classmethod
     def check(cls, loss: Any, network: Any, process: Any) -> None:
         """Gathered backward passes need a gathered head, a threshold below 1 / M."""
-        M = network.num_components
+        M = network.components
         if M > 1 and loss.backward != "dense" and loss.token_head == MDLM_HEAD:
             raise UserError(
                 f"loss.backward={loss.backward} gathers positions, which loss.token_head=mdlm does "
@@ -111,7 +112,8 @@ class Mixture(Objective):
 
     def loss(self, scores: ComponentScores, corruption: Corruption) -> Value:
         """The exact objective."""
-        objective = mixture_objective(scores, corruption.weight_B, corruption.counted_BL)
+        c = corruption
+        objective = mixture_objective(self.structure, scores, c.weight_B, c.counted_BL)
         return self._value(scores, objective, corruption)
 
     def train(self, backbone: LatentKernelBackbone, corruption: Corruption) -> Value:
@@ -128,11 +130,14 @@ class Mixture(Objective):
     ) -> Value:
         tokens = corruption.attention_BL.sum()
         loss = objective.total / tokens
-        nlls_BL = marginal_nll(scores, corruption.weight_B, corruption.counted_BL).detach()
+        weight_B, counted_BL = corruption.weight_B, corruption.counted_BL
+        nlls_BL = marginal_nll(self.structure, scores, weight_B, counted_BL).detach()
         diagnostics: dict[str, Tensor] = {}
         if self.num_components > 1:
-            diagnostics = latent_diagnostics(scores.logw_BM, objective.gamma_BM)
+            diagnostics = latent_diagnostics(
+                self.structure, scores.potentials, objective.gamma_BGM
+            )
             diagnostics["mixture_nll"] = loss.detach()
-        sequences = len(scores.logw_BM)
-        penalty = self.penalty(scores.logw_BM) * (sequences / tokens) if diagnostics else 0.0
+        sequences = len(weight_B)
+        penalty = self.penalty(scores.potentials) * (sequences / tokens) if diagnostics else 0.0
         return Value(loss, objective.nll_B, nlls_BL, penalty, diagnostics)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
-from lkf_plugin.kernel import router_regularizer
+from lkf_plugin.latents.structure import Structure
 from lkf_plugin.objective.components import ComponentScores, HeadSettings
 from lkf_plugin.objective.draws import Draws
 from lkf_plugin.registry import Registry
@@ -86,16 +86,17 @@ class Objective(ABC):
 
     Args:
         settings: the Hydra group ``loss``.
-        num_components: M.
+        structure: law of the latents; its ``components`` are M.
     """
 
     Settings: ClassVar[type[LossSettings]] = LossSettings
 
-    def __init__(self, settings: Mapping[str, Any], num_components: int) -> None:
+    def __init__(self, settings: Mapping[str, Any], structure: Structure[Any]) -> None:
         self.settings = settings
-        self.num_components = num_components
+        self.structure = structure
+        self.num_components = structure.components
         self.head = HeadSettings.resolve(
-            settings["token_head"], settings["chunk_rows"], self.is_mdlm(num_components)
+            settings["token_head"], settings["chunk_rows"], self.is_mdlm(structure.components)
         )
 
     @classmethod  # noqa: B027
@@ -128,7 +129,7 @@ class Objective(ABC):
 
     @abstractmethod
     def score(self, backbone: LatentKernelBackbone, corruption: Corruption) -> ComponentScores:
-        """log w and the token log-probabilities of every component."""
+        """Potentials of the latents and the token log-probabilities of every component."""
 
     @abstractmethod
     def loss(self, scores: ComponentScores, corruption: Corruption) -> Value:
@@ -138,12 +139,14 @@ class Objective(ABC):
         """``loss`` of ``score``; an objective with a cheaper backward pass overrides this."""
         return self.loss(self.score(backbone, corruption), corruption)
 
-    def penalty(self, logw_BM: Tensor) -> Tensor | float:
+    def penalty(self, potentials: Any) -> Tensor | float:
         """R of the router (paper, Eq. reg), nats per sequence; none at M = 1."""
         if self.num_components == 1:
             return 0.0
         settings = self.settings
-        return router_regularizer(logw_BM, settings["lambda_ent"], settings["lambda_lb"])
+        return self.structure.regularizer(
+            potentials, settings["lambda_ent"], settings["lambda_lb"]
+        )
 
 
 OBJECTIVES: Registry[type[Objective]] = Registry("objective", "lkf_plugin.objective")

@@ -1,29 +1,33 @@
 """The mixture objective with a backward pass only where responsibilities are.
 
-Since d(-log Psi) = -sum_k gamma_k d(log w_k + ell_k), the responsibilities can be found without a
-graph and the graph built only for the (sequence, component) pairs that matter, packed over the
-batch. Memory then grows with the pairs that are kept, not with M.
+Since d(-log Psi) = -sum_gk gamma_gk d ell_gk - sum counts d log potentials, the responsibilities
+can be found without a graph and the graph built only for the (sequence, component) pairs that
+matter, packed over the batch, and in each only for the positions whose group gives it weight.
+Memory then grows with the pairs that are kept, not with M.
 
-* a threshold keeps the pairs with gamma > threshold: exact at 0, error of the order of the
-  threshold else;
-* ``drawn`` = S draws S components per sequence from gamma and weighs each by its count / S:
-  unbiased at any S, and what saves where responsibilities are broad;
-* ``drawn`` with ``keep_above`` keeps the pairs above that and draws S from the rest: unbiased,
+* a threshold keeps what has gamma > threshold: exact at 0, error of the order of the threshold
+  else;
+* ``drawn`` = S draws S components per group from gamma, the groups of a sequence by the same
+  uniforms, and weighs each by its count / S: unbiased at any S, and what saves where
+  responsibilities are broad;
+* ``drawn`` with ``keep_above`` keeps what is above that and draws S from the rest: unbiased,
   with less noise where one component dominates.
 
-The loss value, the router's gradient and its way into the trunk are exact in all of them. With one
-component there is nothing to find out, and the first pass falls away.
+The loss value, the gradient of the potentials and its way into the trunk are exact in all of them.
+With one component there is nothing to find out, and the first pass falls away.
 
 Host and device meet twice a step: for the number of counted positions, and for the number of kept
-pairs with their positions.
+pairs with their positions (once more where blocks have latents of their own).
 
-Shape legend: B sequences, M components, L positions, R kept pairs, N counted positions.
+Shape legend: B sequences, G groups, M components, L positions, R kept pairs, N counted positions,
+Q positions of kept pairs.
 Unit: nats.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +36,9 @@ from lkf_plugin.backbone.dropout import PairDraw
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.backbone.trunk import TrunkState
-from lkf_plugin.kernel import log_mixture, responsibilities
+from lkf_plugin.latents.draws import drawn_weights
+from lkf_plugin.latents.pairs import weighted_pairs
+from lkf_plugin.latents.structure import detached, expected_log_prior
 from lkf_plugin.objective.components import (
     ComponentScores,
     HeadSettings,
@@ -49,9 +55,9 @@ class BackwardPlan:
     """Which pairs get a backward pass.
 
     Attributes:
-        drawn: S components drawn a sequence, or 0 for the threshold rule.
-        threshold: of the threshold rule; pairs at or below it are left out.
-        keep_above: of the draw; pairs above it are kept with weight gamma, and the draw is from
+        drawn: S components drawn a group, or 0 for the threshold rule.
+        threshold: of the threshold rule; what is at or below it is left out.
+        keep_above: of the draw; what is above it is kept with weight gamma, and the draw is from
             the rest. 1 keeps none.
     """
 
@@ -60,23 +66,16 @@ class BackwardPlan:
     keep_above: float = 1.0
 
 
-def pair_coefficients(gamma_BM: Tensor, plan: BackwardPlan) -> Tensor:
-    """Weight of each pair in the gradient, [B, M]; zero where there is no backward pass.
+def group_weights(gamma_BGM: Tensor, plan: BackwardPlan) -> Tensor:
+    """Weight of each component in each group, [B, G, M]; zero where there is no backward pass.
 
     The draw is by inverse CDF in float64, which unlike ``torch.multinomial`` asks nothing of the
     device.
     """
     if plan.drawn == 0:
-        return torch.where(gamma_BM > plan.threshold, gamma_BM, 0.0)
-    kept_BM = torch.where(gamma_BM > plan.keep_above, gamma_BM, 0.0)
-    rest_BM = (gamma_BM - kept_BM).double()
-    cdf_BM = rest_BM.cumsum(-1)
-    mass_B1 = cdf_BM[:, -1:]
-    u_BS = torch.rand(len(gamma_BM), plan.drawn, dtype=torch.float64, device=gamma_BM.device)
-    picks_BS = torch.searchsorted(cdf_BM, u_BS * mass_B1, right=True)
-    picks_BS = picks_BS.clamp_max(gamma_BM.shape[1] - 1)  # where there is no rest
-    count_BM = torch.zeros_like(rest_BM).scatter_add_(-1, picks_BS, torch.ones_like(u_BS))
-    return kept_BM + (count_BM * mass_B1 / plan.drawn).to(gamma_BM.dtype)
+        return torch.where(gamma_BGM > plan.threshold, gamma_BGM, 0.0)
+    u_BS = torch.rand(len(gamma_BGM), plan.drawn, dtype=torch.float64, device=gamma_BGM.device)
+    return drawn_weights(gamma_BGM, u_BS, plan.keep_above)
 
 
 def two_phase_objective(
@@ -96,33 +95,38 @@ def two_phase_objective(
     assert head.backend != "mdlm", "MDLM's order computes every position"
     batch, length = xt_BL.shape
     state = backbone.encode(xt_BL, sigma_B)
-    logw_BM = backbone.route(state)
+    potentials = backbone.route(state)
     places = counted_places(counted_BL)
     target_N = x0_BL[places]
     if backbone.num_components == 1:
-        return _one_component(backbone, state, logw_BM, places, target_N, weight_B, head)
+        return _one_component(backbone, state, potentials, places, target_N, weight_B, head)
 
+    structure = backbone.structure
     draw = PairDraw.fresh(batch)
     logp_BML = _scores_without_graph(backbone, state, places, target_N, length, head, draw)
-    ell_BM = logp_BML.sum(-1)
-    gamma_BM = responsibilities(logw_BM, ell_BM).detach()
-    value_B = -log_mixture(logw_BM, ell_BM).detach() * weight_B
+    posterior = structure.posterior(detached(potentials), structure.blocks.sums(logp_BML))
+    value_B = -posterior.log_psi_B * weight_B
 
-    coefficient_BM = pair_coefficients(gamma_BM, plan)
-    row_R, component_R, at, source_N = _kept_pairs(coefficient_BM, places, batch)
-    hidden_ND = backbone.branch_hidden(state, at, row_R, component_R, draw)
-    weight_R = -weight_B[row_R] * coefficient_BM[row_R, component_R]
-    surrogate, _ = _weighted_head(backbone, hidden_ND, target_N[source_N], weight_R[at.row_N], head)
-    surrogate = surrogate - (weight_B[:, None] * gamma_BM * logw_BM).sum()
+    # a group that all positions share has one weight per sequence
+    weight_BGM = group_weights(posterior.gamma_BGM.contiguous(), plan)
+    group_L = structure.blocks.group_of(length, xt_BL.device)
+    pairs = weighted_pairs(weight_BGM, group_L, *places)
+    at = Places(pairs.pair_Q, pairs.position_Q)
+    hidden_QD = backbone.branch_hidden(state, at, pairs.row_R, pairs.component_R, draw)
+    coefficient_Q = -weight_B[pairs.row_R][pairs.pair_Q] * pairs.weight_Q
+    target_Q = target_N[pairs.source_Q]
+    surrogate, _ = _weighted_head(backbone, hidden_QD, target_Q, coefficient_Q, head)
+    surrogate = surrogate - (weight_B * expected_log_prior(potentials, posterior.counts)).sum()
     # the value of the objective with the gradient of the surrogate
     total = value_B.sum() + (surrogate - surrogate.detach())
-    return ComponentScores(logw_BM, logp_BML), MixtureObjective(total, value_B, gamma_BM)
+    scores = ComponentScores(potentials, logp_BML)
+    return scores, MixtureObjective(total, value_B, posterior.gamma_BGM)
 
 
 def _one_component(
     backbone: LatentKernelBackbone,
     state: TrunkState,
-    logw_B1: Tensor,
+    potentials: Any,
     places: Places,
     target_N: Tensor,
     weight_B: Tensor,
@@ -133,8 +137,8 @@ def _one_component(
     total, logp_N = _weighted_head(backbone, hidden_ND, target_N, -weight_B[places.row_N], head)
     logp_B1L = spread(logp_N, places, state.h_BLD.shape[:2], 1)
     nll_B = -logp_B1L.sum((1, 2)) * weight_B
-    ones_B1 = torch.ones_like(logw_B1).detach()
-    return ComponentScores(logw_B1, logp_B1L), MixtureObjective(total, nll_B, ones_B1)
+    ones_B11 = torch.ones_like(logp_B1L[:, :, :1]).detach()
+    return ComponentScores(potentials, logp_B1L), MixtureObjective(total, nll_B, ones_B11)
 
 
 def components_at_once(tokens: int, device: torch.device) -> int:
@@ -183,34 +187,6 @@ def _scores_without_graph(
         )
         parts.append(spread(logp_N, at, torch.Size((batch, length)), len(some)))
     return torch.cat(parts, dim=1)
-
-
-def _kept_pairs(
-    coefficient_BM: Tensor, places: Places, batch: int
-) -> tuple[Tensor, Tensor, Places, Tensor]:
-    """Pairs with a backward pass and their positions.
-
-    Returns:
-        (sequence of each pair, component of each pair, places of the pairs' positions, index into
-        ``places`` of each of these).
-    """
-    device = coefficient_BM.device
-    M = coefficient_BM.shape[1]
-    count_B = torch.bincount(places.row_N, minlength=batch)
-    first_B = count_B.cumsum(0) - count_B
-    kept_BM = coefficient_BM > 0
-    sizes = torch.stack((kept_BM.sum(), (kept_BM.sum(-1) * count_B).sum()))
-    pairs, positions = sizes.tolist()  # host and device meet here
-    order = torch.argsort((~kept_BM).flatten().to(torch.uint8), stable=True)
-    pair_R = order[:pairs]
-    row_R, component_R = pair_R // M, pair_R % M
-    count_R = count_B[row_R]
-    pair_N = torch.repeat_interleave(
-        torch.arange(pairs, device=device), count_R, output_size=positions
-    )
-    place_in_pair_N = torch.arange(positions, device=device) - (count_R.cumsum(0) - count_R)[pair_N]
-    source_N = first_B[row_R][pair_N] + place_in_pair_N
-    return row_R, component_R, Places(pair_N, places.position_N[source_N]), source_N
 
 
 def _weighted_head(

@@ -24,7 +24,7 @@ from lkf_plugin.corruption import (
     sigma_from_kept,
 )
 from lkf_plugin.errors import UserError
-from lkf_plugin.kernel import log_mixture, responsibilities
+from lkf_plugin.latents.structure import detached
 from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
 from lkf_plugin.objective.diagnostics import latent_diagnostics
 from lkf_plugin.objective.draws import Draws
@@ -126,14 +126,15 @@ class TwoTime(Objective):
 
     def loss(self, scores: ComponentScores, corruption: Corruption) -> Value:
         """Mean over the transitions; a sequence's term is spread evenly over its tokens."""
-        ell_BM = scores.logp_BML.sum(-1)
-        nll_B = -log_mixture(scores.logw_BM, ell_BM)
+        ell_BGM = self.structure.blocks.sums(scores.logp_BML)
+        nll_B = -self.structure.log_psi(scores.potentials, ell_BGM)
         loss = nll_B.mean()
         diagnostics: dict[str, Tensor] = {}
         if self.num_components > 1:
-            gamma_BM = responsibilities(scores.logw_BM, ell_BM).detach()
-            diagnostics = latent_diagnostics(scores.logw_BM, gamma_BM)
+            p = detached(scores.potentials)
+            gamma_BGM = self.structure.responsibilities(p, ell_BGM.detach())
+            diagnostics = latent_diagnostics(self.structure, p, gamma_BGM)
             diagnostics["two_time_nll"] = loss.detach()
         tokens_B1 = corruption.attention_BL.sum(-1, keepdim=True).clamp_min(1)
         nlls_BL = nll_B.detach()[:, None] / tokens_B1 * corruption.attention_BL
-        return Value(loss, nll_B, nlls_BL, self.penalty(scores.logw_BM), diagnostics)
+        return Value(loss, nll_B, nlls_BL, self.penalty(scores.potentials), diagnostics)

@@ -114,8 +114,9 @@ class Record:
 
     @property
     def num_components(self) -> int:
-        """M; one for networks without a latent."""
-        return int((self.subject.get("model") or {}).get("num_components") or 1)
+        """M, branch passes of a row; one for networks without a latent."""
+        model = self.subject.get("model") or {}
+        return int(model.get("num_components") or 1) * int(model.get("block_components") or 1)
 
     @property
     def policy(self) -> str | None:

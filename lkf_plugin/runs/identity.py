@@ -29,11 +29,14 @@ _START_OR_SPEED = (
     "dropout",
     "latent_emb_std",
     "latent_film_std",
+    "sticky",
     "open_gates",
     "local_heads",
     "activation_checkpointing",
     "compile_blocks",
 )
+# What a card of a latent-kernel network means that does not say it.
+ONE_LATENT: dict[str, Any] = {"latent": "sequence", "block_components": 1, "block_length": None}
 _PROCESS = ("parameterization", "diffusion", "backbone", "time_conditioning", "subs_masking", "T")
 # Of ``method``: what the first token is decides what an autoregressive network was trained for.
 _METHOD = ("start",)
@@ -43,8 +46,20 @@ Card = dict[str, Any]
 
 
 def network_card(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the network, by their names in the ``model`` group."""
-    return {str(k): v for k, v in model.items() if k not in _START_OR_SPEED}
+    """The options of the network, by their names in the ``model`` group.
+
+    One latent per sequence goes without saying, as in cards that knew no other.
+    """
+    card = {str(k): v for k, v in model.items() if k not in _START_OR_SPEED}
+    if card.get("latent") == ONE_LATENT["latent"]:
+        card = {k: v for k, v in card.items() if k not in ONE_LATENT}
+    return card
+
+
+def _network_of(card: Card) -> dict[str, Any]:
+    """The network's options, those that go without saying too."""
+    network: dict[str, Any] = card.get("network") or {}
+    return {**ONE_LATENT, **network} if network.get("type") == "lkf" else network
 
 
 def card_of_settings(settings: Mapping[str, Any]) -> Card:
@@ -128,7 +143,8 @@ def compare(card: Card, now: Card, path: object, free: tuple[str, ...] = ()) -> 
     for part in COMPARED:
         if part in free:
             continue
-        old, new = card.get(part) or {}, now.get(part) or {}
+        of_network = part == "network"
+        old, new = (_network_of(c) if of_network else c.get(part) or {} for c in (card, now))
         if part == "tokenizer":
             unknown += _compare_tokenizers(old, new, path)
             continue

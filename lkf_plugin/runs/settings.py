@@ -24,8 +24,13 @@ from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import NONE
+from lkf_plugin.runs.identity import ONE_LATENT
 
 CONFIG, RECORD = "config.yaml", "run.json"
+
+# What runs of a latent-kernel network mean that began before these settings were there.
+MEANT: dict[str, Any] = {f"model.{key}": value for key, value in ONE_LATENT.items()}
+MEANT |= {"init.latents": None, "init.latents_steps": 150}
 
 # Everything else decides the numbers of a run, so it must stay as it was.
 FREE = (
@@ -38,7 +43,7 @@ FREE = (
     "callbacks",
     "wandb",
     "checkpointing",
-    "init",
+    "init.from_checkpoint",
     "experiment",
     "trainer.max_steps",
     "trainer.log_every_n_steps",
@@ -127,9 +132,9 @@ def load_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _renamed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of earlier versions under the keys of this one: ``method`` became ``method``."""
-    if "method" not in settings and isinstance(settings.get("method"), dict):
-        method = settings.pop("method")
+    """Settings of earlier versions under the keys of this one: ``baseline`` became ``method``."""
+    if "method" not in settings and isinstance(settings.get("baseline"), dict):
+        method = settings.pop("baseline")
         if method.get("name") == "none":
             method["name"] = NONE
         settings["method"] = method
@@ -217,6 +222,8 @@ def check_resume(
             "these weights elsewhere (another run_dir, init.from_checkpoint)."
         )
     old, new = flatten(before), flatten(plain(config))
+    if old.get("model.type") == "lkf":
+        old = {**MEANT, "model.sticky": new.get("model.sticky"), **old}
     for key in sorted(old.keys() | new.keys()):
         if not is_free(key) and not _same(key, old.get(key), new.get(key)):
             raise UserError(

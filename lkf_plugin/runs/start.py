@@ -21,6 +21,9 @@ _NEW_IN_A_MIXTURE = (
     "network.type",
     "network.trunk",
     "network.num_components",
+    "network.latent",
+    "network.block_components",
+    "network.block_length",
     "network.latent_blocks",
     "process.T",
 )

@@ -63,7 +63,7 @@ def estimate(config: DictConfig) -> StepMemory:
     D, L, C, depth = model.hidden_size, model.length, model.cond_dim, model.n_blocks
     V = vocabulary_size(config.data)
     is_lkf = model.type == "lkf"
-    M = model.num_components if is_lkf else 1
+    M = model.num_components * model.get("block_components", 1) if is_lkf else 1
     latent = model.latent_blocks if is_lkf and M > 1 else 0
     tied = model.get("trunk") == "native"
     weights = (1 if tied else 2) * V * D + depth * (12 * D * D + 6 * D * C) + L * D

@@ -41,7 +41,7 @@ def test_forward_is_the_marginal_denoiser(trunk):
     state = model.encode(X, SIGMA)
     logits = model.logits(model.branch(state))
     logp = subs_log_probs(logits, X.repeat_interleave(3, 0), 2).unflatten(0, (2, 3))
-    marginal = marginal_log_probs(model.route(state), logp)
+    marginal = marginal_log_probs(model.route(state).logw_BK, logp)
     out = model(X, SIGMA)
     torch.testing.assert_close(out.exp(), marginal.exp())
     torch.testing.assert_close(out.exp().sum(-1), torch.ones(2, 6, dtype=torch.float64))
@@ -65,7 +65,7 @@ def test_components_differ_from_the_start_and_share_the_prior():
     torch.manual_seed(0)
     model = build_backbone(MODEL, 7, 2)
     state = model.encode(X, SIGMA.float())
-    torch.testing.assert_close(model.route(state).exp(), torch.full((2, 3), 1 / 3))
+    torch.testing.assert_close(model.route(state).logw_BK.exp(), torch.full((2, 3), 1 / 3))
     h = model.branch(state).h_RLD.unflatten(0, (2, 3))
     assert not torch.equal(h[:, 0], h[:, 1])
 
@@ -92,7 +92,7 @@ def test_router_and_latent_are_inert_at_one_component():
         parameter.requires_grad_(True)
         parameter.data.mul_(7.0)
     assert torch.equal(model(X, SIGMA), out)
-    logw = model.route(model.encode(X, SIGMA))
+    logw = model.route(model.encode(X, SIGMA)).logw_BK
     assert torch.equal(logw, torch.zeros(2, 1, dtype=torch.float64))
     loss = logw.sum() + router_regularizer(logw, 0.1, -0.1) + model(X, SIGMA).square().sum()
     loss.backward()

@@ -33,7 +33,7 @@ def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path):
         torch.equal(a, b)
         for a, b in zip(mdlm.parameters(), mixture.trunk.parameters(), strict=True)
     )
-    prior = mixture.route(mixture.encode(X, SIGMA)).exp()
+    prior = mixture.route(mixture.encode(X, SIGMA)).logw_BK.exp()
     torch.testing.assert_close(prior, torch.full((2, 3), 1 / 3))
     h = mixture.branch(mixture.encode(X, SIGMA)).h_RLD.unflatten(0, (2, 3))
     assert not torch.equal(h[:, 0], h[:, 1])
@@ -65,3 +65,28 @@ def test_wrong_sources_are_refused(tmp_path):
     (tmp_path / "e.ckpt").write_bytes(whole.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"e\.ckpt"):
         start_from_factorised(mixture, tmp_path / "e.ckpt")
+
+
+@pytest.mark.parametrize("latent", ["tree", "chain"])
+@pytest.mark.parametrize("average", [False, True])
+def test_block_latents_go_on_from_one_latent_per_sequence(tmp_path, latent, average):
+    lkf = tiny_backbone(num_components=3, seed=4).float()
+    ema = [p.detach() + 1 for p in lkf.parameters() if p.requires_grad] if average else None
+    path = save(tmp_path / "k.ckpt", lkf, ema=ema)
+    changes = {"latent": latent, "block_components": 2, "block_length": 3}
+    ours = build_backbone({**MODEL, **changes}, 7, 2)
+    start_from_factorised(ours, path)
+    theirs = dict(lkf.named_parameters())
+    shift = 1.0 if average else 0.0
+    own = dict(ours.named_parameters())
+    for name in (*(n for n in own if n.startswith("trunk.")), "router.out.bias"):
+        assert torch.equal(own[name], theirs[name] + shift)
+    start_KC = theirs["latent_emb.weight"] + shift
+    found_KmC = own["latent_emb.weight"].unflatten(0, (3, 2))
+    apart = (found_KmC - start_KC[:, None]).std() / start_KC.std()
+    assert 0.05 < apart < 0.2
+    few = build_backbone({**MODEL, **changes, "num_components": 2}, 7, 2)
+    with pytest.raises(UserError, match="model.num_components=3"):
+        start_from_factorised(few, path)
+    with pytest.raises(UserError, match="has latents per block"):
+        start_from_factorised(few, save(tmp_path / "tree.ckpt", ours))

@@ -17,7 +17,8 @@ Compose = Callable[..., DictConfig]
 CONFIGS = Path(cli.config_folder())
 
 KEYS = """
-T backbone method.name diffusion host init.from_checkpoint mode parameterization run_dir seed
+T backbone method.name diffusion host init.from_checkpoint
+init.latents init.latents_steps mode parameterization run_dir seed
 subs_masking
 time_conditioning wandb
 callbacks.forecast._target_
@@ -31,17 +32,19 @@ decode.component decode.min_prior decode.num_candidates decode.policy decode.sco
 decode.selector decode.shared_noise
 eval.checkpoint_path eval.compute_generative_perplexity eval.compute_perplexity_on_sanity
 eval.disable_ema eval.gen_ppl_eval_model_name_or_path eval.generate_samples
-eval.perplexity_batch_size
+eval.perplexity_batch_size eval.steps
 loader.batch_size loader.eval_batch_size loader.eval_global_batch_size loader.global_batch_size
 loader.num_workers loader.pin_memory
 logger.csv._target_ logger.csv.save_dir
 loss.backward loss.chunk_rows loss.drawn loss.keep_above loss.lambda_ent loss.lambda_lb loss.name
 loss.threshold loss.token_head
 lr_scheduler._target_ lr_scheduler.num_warmup_steps
-model.activation_checkpointing model.compile_blocks model.cond_dim model.dropout model.hidden_size
-model.latent_blocks model.latent_emb_std model.latent_film_std model.length model.local_heads
+model.activation_checkpointing model.block_components model.block_length
+model.compile_blocks model.cond_dim model.dropout model.hidden_size
+model.latent model.latent_blocks model.latent_emb_std model.latent_film_std
+model.length model.local_heads
 model.n_blocks model.n_heads model.name model.num_components model.open_gates model.scale_by_sigma
-model.tie_word_embeddings
+model.sticky model.tie_word_embeddings
 model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type
 optim.beta1 optim.beta2 optim.eps optim.lr optim.muon_lr optim.name optim.weight_decay
@@ -113,7 +116,7 @@ def test_mixture_differs_from_mdlm_in_named_keys_only(compose: Compose) -> None:
     """Side by side at the same size, model and loss are all that differs."""
     theirs = flatten(OmegaConf.to_container(compose("model=small", "loss=mdlm"), resolve=True))
     mine = flatten(OmegaConf.to_container(compose("model=lkf", "loss=mixture"), resolve=True))
-    different = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
+    different = {k for k in mine.keys() | theirs.keys() if mine.get(k, "") != theirs.get(k, "")}
     ours = set(compose("model=lkf", "loss=mixture").model) - set(compose("model=small").model)
     assert "num_components" in ours
     assert {key for key in different if key.startswith("model.")} == {

@@ -14,6 +14,7 @@ from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.policy import DecodeRequest
+from lkf_plugin.latents.sequence import Sequence, SequencePotentials
 
 
 class AgreementTable:
@@ -32,6 +33,7 @@ class AgreementTable:
         self.mask_index = self.values
         uniform = torch.full_like(self.purity_M, 1 / self.values).log()
         self.logw_M = uniform if logw_M is None else torch.log_softmax(logw_M.double(), -1)
+        self.structure = Sequence(self.values)
         self.head_weight = torch.eye(self.values + 1, dtype=torch.float64)
 
     def encode(self, x_BL: Tensor, sigma_B: Tensor, s_B: Any = None) -> TrunkState:
@@ -40,9 +42,9 @@ class AgreementTable:
     def _votes(self, x_BL: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(x_BL, self.values + 1)[..., :-1].sum(1)
 
-    def route(self, state: TrunkState) -> Tensor:
+    def route(self, state: TrunkState) -> SequencePotentials:
         votes_BM = self._votes(state.h_BLD)
-        return torch.log_softmax(self.logw_M + 5.0 * votes_BM, dim=-1)
+        return SequencePotentials(torch.log_softmax(self.logw_M + 5.0 * votes_BM, dim=-1))
 
     def branch_hidden(
         self,

@@ -68,7 +68,7 @@ def test_answers_share_no_memory_with_the_graph(monkeypatch):
     monkeypatch.setattr(compiled.compiled, "_graph", traced)
     x_RL = torch.full((3, 8), compiled.mask_index)
     places = torch.tensor([0, 1, 2]), torch.tensor([5, 0, 3])
-    asked = (x_RL, torch.tensor([0, 1, 0]), 0.7, *places)
+    asked = (x_RL, torch.tensor([[0], [1], [0]]), 0.7, *places)
     first = compiled.hidden(*asked)
     again = compiled.hidden(*asked)
     assert torch.isfinite(first).all() and torch.equal(first, again)

@@ -31,6 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "random": {"policy": "best_of_m", "selector": "random"},
     "best_of_n": {"policy": "best_of_n", "num_candidates": 3, "score_draws": T},
     "halving": {"policy": "halving", "shared_noise": True},
+    "redraw": {"policy": "redraw"},
     "deferred": {"policy": "deferred", "switch_step": 2},
     "probe": {"policy": "probe", "probe_step": 2, "probe_report": False, "shared_noise": True},
     "probe report": {"policy": "probe", "probe_step": 2, "score_draws": T},
@@ -141,7 +142,7 @@ def test_the_calibrated_dead_are_silent_even_if_they_score_best() -> None:
 
 
 def test_unknown_options_are_named() -> None:
-    with pytest.raises(UserError, match="decode.luck is unknown"):
+    with pytest.raises(UserError, match="decode.luck is no setting"):
         DecodeOptions.read({"luck": 1})
     with pytest.raises(UserError, match="decode.score=x is unknown"):
         DecodeOptions.read({"score": "x"})

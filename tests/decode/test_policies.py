@@ -153,7 +153,7 @@ def test_nelbo_score_is_unbiased_and_its_draws_are_shared():
                 sigma,
                 HeadSettings("full"),
             )
-            log_psi = log_mixture(scores.logw_BM, scores.logp_BML.sum(-1))
+            log_psi = log_mixture(scores.potentials.logw_BK, scores.logp_BML.sum(-1))
             exact[row] += -(prob * dsigma / torch.expm1(sigma) * log_psi).mean()
     reps = 4000
     seeds = mix(9, torch.arange(reps))

@@ -20,7 +20,8 @@ from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.evaluate.reference_text import shuffled_words
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.records.store import write_record
-from lkf_plugin.runs.load import LoadedRun
+from lkf_plugin.runs.load import LoadedRun, load_run
+from tests.evaluate.small_run import TINY, train
 
 
 def evaluation(run: LoadedRun, folder: Path, samples: int = 6) -> Evaluation:
@@ -106,7 +107,7 @@ def test_nelbo_against_the_validation_formula(tiny_mixture: LoadedRun) -> None:
         counted_BL = torch.rand(x_BL.shape) < 1 - torch.exp(-sigma_B)[:, None]
         xt_BL = torch.where(counted_BL, module.mask_index, x_BL)
         with torch.no_grad():
-            logw, logp = component_scores(
+            (logw,), logp = component_scores(
                 module.backbone, xt_BL, x_BL, counted_BL, module._process_sigma(sigma_B),
                 HeadSettings("full"),
             )  # fmt: skip
@@ -161,3 +162,18 @@ def test_the_command(
     assert "halving has no luck" in capsys.readouterr().err
     with pytest.raises(UserError, match="neither a run folder"):
         open_run(tmp_path)
+
+
+@pytest.mark.parametrize("latent", ["tree", "chain"])
+def test_latents_per_block_are_measured_too(tmp_path, latent):
+    words = (f"model.latent={latent}", "model.num_components=2", "model.block_components=2")
+    folder = train(tmp_path / latent, tmp_path / "cache", *TINY, *words, "model.block_length=4")
+    run = load_run(folder)
+    structure = run.module.backbone.structure
+    found = latent_information(run, num_steps=3, trajectories=2, draws=64)
+    capacity = structure.capacity(int(run.config.model.length))
+    assert found["router_entropy"].value <= capacity + 1e-6
+    assert found["information"].value <= capacity and found["components_alive"].value == 4
+    assert {f"information.step[{j}]" for j in (1, 2)} <= set(found)
+    nats = likelihood(run, 8, draws=2, progress=False)
+    assert nats["nelbo"].value > 0 and nats["mixture_objective"].value > 0

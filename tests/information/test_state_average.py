@@ -65,7 +65,7 @@ def test_law_of_a_network_is_normalised_and_agrees_with_the_objective(form):
     ell = (logp.gather(-1, xs[:, None, :, None].expand(1, 2, 3, 1)).squeeze(-1) * masked).sum(-1)
     t, s = (torch.tensor([x], dtype=torch.float64) for x in (0.25, 0.75))
     scores = two_time_scores(model, xt, xs, masked, t, s, form, HeadSettings("full"))
-    expected = log_mixture(scores.logw_BM, scores.logp_BML.sum(-1))
+    expected = log_mixture(scores.potentials.logw_BK, scores.logp_BML.sum(-1))
     assert log_mixture(logw, ell).item() == pytest.approx(expected.item(), abs=1e-6)
 
 

@@ -12,7 +12,6 @@ from lkf_plugin.latents.draws import (
     subset_weights,
     systematic,
 )
-from lkf_plugin.objective.two_phase import BackwardPlan, pair_coefficients
 
 FINE = 20_000  # midpoints of [0, 1]: the mean over them is the expectation to 1 / FINE
 
@@ -69,17 +68,6 @@ def test_inclusion_chances_sum_to_the_passes(gamma_BGM):
         torch.testing.assert_close(q_BM.sum(-1), torch.full((2,), float(passes)).double())
     # one component that holds everything is certain, the others share the rest
     assert inclusion_chances(lopsided, 2)[1, 1] == 1
-
-
-@pytest.mark.parametrize("plan", [BackwardPlan(2), BackwardPlan(3, keep_above=0.4)])
-def test_one_group_draws_the_bits_of_one_latent_per_sequence(plan):
-    torch.manual_seed(0)
-    gamma_BM = torch.softmax(2 * torch.randn(7, 5), -1)
-    torch.manual_seed(1)
-    expected = pair_coefficients(gamma_BM, plan)
-    torch.manual_seed(1)
-    u_BS = torch.rand(7, plan.drawn, dtype=torch.float64)
-    assert torch.equal(drawn_weights(gamma_BM[:, None], u_BS, plan.keep_above)[:, 0], expected)
 
 
 def test_inverse_cdf_skips_what_has_no_weight(u_B):

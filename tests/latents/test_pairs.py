@@ -13,7 +13,6 @@ from lkf_plugin.latents.sequence import Sequence
 from lkf_plugin.latents.structure import expected_log_prior
 from lkf_plugin.latents.tree import Tree
 from lkf_plugin.objective.components import HeadSettings, component_scores, counted_places
-from lkf_plugin.objective.two_phase import _kept_pairs
 from lkf_plugin.token_head.logprob import weighted_token_logprob
 from tests.tiny import tiny_backbone
 
@@ -45,19 +44,15 @@ def test_weighted_pairs_against_a_loop():
     assert torch.equal(row_N[found.source_Q], row_Q)
 
 
-def test_one_group_gives_the_lists_of_one_latent_per_sequence():
+def test_one_group_is_as_many_groups_of_equal_weight():
+    """The short way of one latent per sequence; every sequence has a counted place."""
     torch.manual_seed(0)
     weight_BM = torch.rand(5, 4) * (torch.rand(5, 4) < 0.5)
     places = counted_places(torch.rand(5, 9) < 0.7)
-    row_R, component_R, at, source_N = _kept_pairs(weight_BM, places, 5)
+    assert places.row_N.unique().numel() == 5
     ours = weighted_pairs(weight_BM[:, None], torch.zeros(9, dtype=torch.int64), *places)
-    for a, b in (
-        (ours.row_R, row_R),
-        (ours.component_R, component_R),
-        (ours.pair_Q, at.row_N),
-        (ours.position_Q, at.position_N),
-        (ours.source_Q, source_N),
-    ):
+    both_BGM = weight_BM[:, None].expand(-1, 3, -1)
+    for a, b in zip(ours, weighted_pairs(both_BGM, torch.arange(9) // 3, *places), strict=True):
         assert torch.equal(a, b)
 
 

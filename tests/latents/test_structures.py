@@ -9,14 +9,12 @@ import torch
 
 from lkf_plugin import kernel
 from lkf_plugin.errors import UserError
-from lkf_plugin.latents import structure as seam
 from lkf_plugin.latents.chain import Chain, ChainPotentials
 from lkf_plugin.latents.sequence import Sequence, SequencePotentials
 from lkf_plugin.latents.structure import (
+    STRUCTURES,
     build_structure,
     expected_log_prior,
-    register,
-    structures,
     with_sequence_latent,
 )
 from lkf_plugin.latents.tree import Tree, TreePotentials
@@ -403,27 +401,35 @@ def test_the_routers_names_are_those_of_lkf():
 
 
 def test_registry_knows_every_file_and_refuses_the_rest():
-    assert isinstance(build_structure("tree", num_components=4, block_components=2), Tree)
-    assert build_structure("sequence", num_components=8).components == 8
-    assert isinstance(build_structure("chain", block_components=8, sticky=3.0), Chain)
-    with pytest.raises(UserError, match="latent=ring is unknown: take one of chain, seq"):
-        build_structure("ring", num_components=2)
+    def built(latent, **sizes):
+        return build_structure({"latent": latent, "num_components": 2, **sizes})
+
+    assert list(STRUCTURES) == ["chain", "sequence", "tree"]
+    assert isinstance(built("tree", block_components=2, block_length=2), Tree)
+    assert build_structure({"num_components": 8}).components == 8
+    chain = built("chain", num_components=1, block_components=8, block_length=1, sticky=3.0)
+    assert isinstance(chain, Chain) and chain.sticky == 3
+    with pytest.raises(UserError, match="structure ring is unknown: take one of chain, seq"):
+        built("ring")
     with pytest.raises(UserError, match="needs latent=tree or latent=chain"):
-        build_structure("sequence", num_components=2, block_components=2)
+        built("sequence", block_components=2)
     with pytest.raises(UserError, match="block_length=0"):
-        build_structure("tree", num_components=2, block_components=2, block_length=0)
+        built("tree", block_components=2, block_length=0)
     with pytest.raises(UserError, match="num_components=0"):
-        build_structure("tree", num_components=0)
+        built("tree", num_components=0)
 
 
-def test_a_structure_of_ones_own_is_one_class(monkeypatch):
-    monkeypatch.setattr(seam, "_REGISTERED", dict(structures()))
-
-    @register("pairs")
-    class Pairs(Tree):
-        def __init__(self, num_components: int, block_components: int = 2) -> None:
-            super().__init__(num_components, block_components, 2)
-
-    assert list(structures()) == ["chain", "pairs", "sequence", "tree"]
-    own = build_structure("pairs", num_components=3)
-    assert own.name == "pairs" and own.components == 6 and own.blocks.count(L) == 2
+def test_a_structure_of_ones_own_is_one_class(tmp_path, monkeypatch):
+    (tmp_path / "my_latents.py").write_text(
+        "from lkf_plugin.latents.structure import STRUCTURES\n"
+        "from lkf_plugin.latents.tree import Tree\n\n"
+        "@STRUCTURES.add('couples')\n"
+        "class Couples(Tree):\n"
+        "    @classmethod\n"
+        "    def from_settings(cls, model):\n"
+        "        return cls(model['num_components'], 2, 2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(STRUCTURES, "_entries", dict(STRUCTURES._entries))
+    own = build_structure({"latent": "my_latents.couples", "num_components": 3})
+    assert own.components == 6 and own.blocks.count(L) == 2

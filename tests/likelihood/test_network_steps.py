@@ -32,7 +32,7 @@ def test_one_step_is_the_mixture_at_the_all_mask_state(components):
     found = few_step_nelbo(model, STRINGS, 1, mix(1, torch.arange(len(STRINGS))), batch_rows=32)
     every_XL = torch.ones_like(STRINGS, dtype=torch.bool)
     sigma_X = model.network.sigma_at(1.0, len(STRINGS), STRINGS.device)
-    logw_XM, logp_XML = component_scores(
+    (logw_XM,), logp_XML = component_scores(
         model.network.backbone,
         torch.full_like(STRINGS, MASK),
         STRINGS,
@@ -65,7 +65,8 @@ def test_many_steps_come_near_the_marginal_nelbo(components):
         sigma_B.double(),
         HeadSettings("full"),
     )
-    nelbo_B = marginal_nll(scores, nelbo_weight(sigma_B, dsigma_B), counted_BL).sum(-1)
+    weight_B = nelbo_weight(sigma_B, dsigma_B)
+    nelbo_B = marginal_nll(model.structure, scores, weight_B, counted_BL).sum(-1)
     error = (many_B.var() / rows + nelbo_B.var() / rows).sqrt()
     assert (many_B.mean() - nelbo_B.mean()).abs() < 4 * error + 0.02
 

@@ -271,7 +271,7 @@ def captured_information(latent_emb_std: float, steps: int = 150) -> float:
         state = module.backbone.encode(x, sigma)
         logits = module.backbone.logits(module.backbone.branch(state))
         logp = subs_log_probs(logits, x.expand(4, -1), module.mask_index)
-        logw = module.backbone.route(state)[0]
+        logw = module.backbone.route(state).logw_BK[0]
     found = step_information(logw, logp[..., : agreetext.VOCAB_SIZE], 2000)
     assert found.information.value <= math.log(4) + 4 * found.information.se
     return found.information.value

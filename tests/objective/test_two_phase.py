@@ -16,7 +16,7 @@ from lkf_plugin.objective.components import (
     spread,
 )
 from lkf_plugin.objective.likelihood import mixture_objective
-from lkf_plugin.objective.two_phase import BackwardPlan, pair_coefficients, two_phase_objective
+from lkf_plugin.objective.two_phase import BackwardPlan, group_weights, two_phase_objective
 from lkf_plugin.token_head.logprob import token_logprob
 from tests.tiny import tiny_backbone
 
@@ -46,7 +46,7 @@ def dense(model, xt, x0, sigma, weight):
     target = x0.repeat_interleave(M, 0)[at]
     logp = token_logprob(hidden, model.head_weight, model.head_bias, target, MASK, "full")
     scores = ComponentScores(logw, spread(logp, at, xt.shape, M))
-    return mixture_objective(scores, weight, xt == MASK)
+    return mixture_objective(model.structure, scores, weight, xt == MASK)
 
 
 def gradient(model, total):
@@ -70,7 +70,7 @@ def test_threshold_zero_is_exact_up_to_rounding(dropout):
     exact = gradient(model, expected.total)
     objective, found = two_phase_gradient(model, BackwardPlan(), *batch)
     torch.testing.assert_close(objective.total, expected.total)
-    torch.testing.assert_close(objective.gamma_BM, expected.gamma_BM)
+    torch.testing.assert_close(objective.gamma_BGM, expected.gamma_BGM)
     assert (found - exact).norm() <= 1e-12 * exact.norm()
 
 
@@ -79,9 +79,9 @@ def test_error_is_of_the_order_of_the_threshold(threshold, bound):
     model, *batch = problem(batch=64)
     exact = gradient(model, dense(model, *batch).total)
     objective, found = two_phase_gradient(model, BackwardPlan(threshold=threshold), *batch)
-    left_out = torch.where(objective.gamma_BM <= threshold, objective.gamma_BM, 0.0).sum(-1)
+    left_out = torch.where(objective.gamma_BGM <= threshold, objective.gamma_BGM, 0.0).sum(-1)
     assert left_out.max() <= threshold * (M - 1)
-    assert (objective.gamma_BM <= threshold).any(), "the case must leave something out"
+    assert (objective.gamma_BGM <= threshold).any(), "the case must leave something out"
     error = (found - exact).norm() / exact.norm()
     assert 1e-9 < error < bound
 
@@ -91,11 +91,11 @@ def test_drawn_components_are_unbiased(monkeypatch):
     model, *batch = problem()
     batch = [x[:1] for x in batch]
     expected = dense(model, *batch)
-    exact, gamma_M = gradient(model, expected.total), expected.gamma_BM[0]
+    exact, gamma_M = gradient(model, expected.total), expected.gamma_BGM[0, 0]
     mean = torch.zeros_like(exact)
     for k in range(M):
         monkeypatch.setattr(
-            two_phase, "pair_coefficients", lambda g, plan, k=k: torch.eye(M).double()[k : k + 1]
+            two_phase, "group_weights", lambda g, plan, k=k: torch.eye(M).double()[None, k : k + 1]
         )
         mean += gamma_M[k] * two_phase_gradient(model, BackwardPlan(drawn=1), *batch)[1]
     assert (mean - exact).norm() <= 1e-12 * exact.norm()
@@ -103,10 +103,10 @@ def test_drawn_components_are_unbiased(monkeypatch):
 
 def test_coefficients():
     gamma = torch.tensor([[0.7, 0.2995, 0.0005]]).expand(20_000, -1)
-    kept = pair_coefficients(gamma, BackwardPlan(threshold=1e-3))
+    kept = group_weights(gamma[:, None], BackwardPlan(threshold=1e-3))[:, 0]
     assert torch.equal(kept[0], torch.tensor([0.7, 0.2995, 0.0]))
     torch.manual_seed(0)
-    drawn = pair_coefficients(gamma, BackwardPlan(drawn=2))
+    drawn = group_weights(gamma[:, None], BackwardPlan(drawn=2))[:, 0]
     assert set(drawn.unique().tolist()) <= {0.0, 0.5, 1.0}
     assert torch.equal(drawn.sum(-1), torch.ones(20_000))
     assert (drawn.mean(0) - gamma[0]).abs().max() < 0.01
@@ -115,20 +115,20 @@ def test_coefficients():
 def test_keeping_the_large_ones_and_drawing_from_the_rest():
     gamma = torch.tensor([[0.6, 0.25, 0.1, 0.05]]).expand(20_000, -1)
     torch.manual_seed(0)
-    found = pair_coefficients(gamma, BackwardPlan(drawn=1, keep_above=0.5))
+    found = group_weights(gamma[:, None], BackwardPlan(drawn=1, keep_above=0.5))[:, 0]
     assert (found[:, 0] == gamma[0, 0]).all()
     assert ((found[:, 1:] > 0).sum(-1) == 1).all()
     torch.testing.assert_close(found.sum(-1), torch.ones(20_000))
     assert (found.mean(0) - gamma[0]).abs().max() < 0.01
     certain = torch.tensor([[0.0, 1.0, 0.0]])  # nothing is left to draw from
-    found = pair_coefficients(certain, BackwardPlan(drawn=2, keep_above=0.5))
+    found = group_weights(certain[:, None], BackwardPlan(drawn=2, keep_above=0.5))[:, 0]
     assert torch.equal(found, certain)
 
 
 def test_a_component_of_no_responsibility_is_never_drawn():
     gamma = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).expand(5_000, -1)
     torch.manual_seed(0)
-    drawn = pair_coefficients(gamma, BackwardPlan(drawn=3))
+    drawn = group_weights(gamma[:, None], BackwardPlan(drawn=3))[:, 0]
     assert (drawn[:, [0, 2, 4]] == 0).all() and (drawn[:, [1, 3]].mean(0) > 0.45).all()
 
 
@@ -139,7 +139,7 @@ def test_the_first_pass_may_take_any_number_of_components_at_once(plan, step, mo
     together, exact = two_phase_gradient(model, plan, *batch)
     monkeypatch.setattr(two_phase, "components_at_once", lambda tokens, device: step)
     apart, found = two_phase_gradient(model, plan, *batch)
-    torch.testing.assert_close(apart.gamma_BM, together.gamma_BM, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(apart.gamma_BGM, together.gamma_BGM, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-12)
 
 
@@ -165,9 +165,9 @@ def test_under_bf16_autocast_both_passes_see_the_same_numbers():
         expected = dense(model, *batch)
         objective, found = two_phase_gradient(model, BackwardPlan(), *batch)
         exact = gradient(model, expected.total)
-    assert objective.gamma_BM.dtype == torch.float32
+    assert objective.gamma_BGM.dtype == torch.float32
     torch.testing.assert_close(objective.total, expected.total, rtol=1e-2, atol=1e-2)
-    torch.testing.assert_close(objective.gamma_BM, expected.gamma_BM, rtol=0, atol=2e-2)
+    torch.testing.assert_close(objective.gamma_BGM, expected.gamma_BGM, rtol=0, atol=2e-2)
     assert (found - exact).norm() < 3e-2 * exact.norm()
 
 
@@ -190,7 +190,7 @@ def test_one_component_needs_one_pass():
             scores, objective = two_phase_objective(*args, weight, HEAD, BackwardPlan())
         else:
             scores = component_scores(*args, HeadSettings("mdlm"))
-            objective = mixture_objective(scores, weight, xt == MASK)
+            objective = mixture_objective(model.structure, scores, weight, xt == MASK)
         results.append((scores.logp_BML.detach(), objective.total.detach(), objective.nll_B))
         results[-1] += (gradient(single, objective.total),)
     for a, b in zip(*results, strict=True):
@@ -226,6 +226,6 @@ def test_compiled_blocks():
     for plan in (BackwardPlan(), BackwardPlan(drawn=1), BackwardPlan(drawn=2)):
         expected, exact = two_phase_gradient(plain, plan, *batch)
         objective, found = two_phase_gradient(model, plan, *batch)
-        torch.testing.assert_close(objective.gamma_BM, expected.gamma_BM, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(objective.gamma_BGM, expected.gamma_BGM, rtol=1e-4, atol=1e-5)
         assert (found - exact).norm() < 1e-4 * exact.norm()
     assert list(model.state_dict()) == list(plain.state_dict())

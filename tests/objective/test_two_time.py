@@ -32,7 +32,7 @@ def test_probabilities_of_all_next_states_sum_to_one(form, xt):
     t = torch.full((n,), 0.2, dtype=torch.float64)
     s = torch.full((n,), 0.7, dtype=torch.float64)
     scores = two_time_scores(model, x, xs, x == MASK, t, s, form, HeadSettings("chunked"))
-    psi = log_mixture(scores.logw_BM, scores.logp_BML.sum(-1)).exp()
+    psi = log_mixture(scores.potentials.logw_BK, scores.logp_BML.sum(-1)).exp()
     assert psi.sum().item() == pytest.approx(1.0)
 
 
@@ -42,7 +42,7 @@ def test_analytic_form_keeps_the_reveal_law():
     xt = torch.tensor([[MASK, 0]])
     t, s = torch.tensor([0.2], dtype=torch.float64), torch.tensor([0.6], dtype=torch.float64)
     scores = two_time_scores(model, xt, xt, xt == MASK, t, s, "analytic", HeadSettings("full"))
-    stays = log_mixture(scores.logw_BM, scores.logp_BML.sum(-1)).exp()
+    stays = log_mixture(scores.potentials.logw_BK, scores.logp_BML.sum(-1)).exp()
     assert stays.item() == pytest.approx(0.5)
 
 

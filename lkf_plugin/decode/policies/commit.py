@@ -1,4 +1,8 @@
-"""commit: draw one component at the start, hold it for the whole trajectory (commit-M)."""
+"""commit: draw one component at the start, hold it for the whole trajectory (commit-M).
+
+With latents per block it is the sequence latent that is drawn or named; those of the blocks are
+drawn under it at the start and held, too.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +29,15 @@ def choose_component(request: DecodeRequest, options: DecodeOptions) -> Tensor:
     Raises:
         UserError: a component that is not there.
     """
-    M, choice = request.engine.network.num_components, options.component
+    K, choice = request.engine.network.sequence_components, options.component
     if choice == "router":
         return request.draw_component(request.prior().exp())
     if choice == "random":
         return request.draw_component(living_components(request.prior(), options.min_prior))
-    if isinstance(choice, int) and 0 <= choice < M:
+    if isinstance(choice, int) and 0 <= choice < K:
         return torch.full((request.x_GL.shape[0],), choice, device=request.x_GL.device)
     raise UserError(
-        f"decode.component={choice} must be router, random, or a component from 0 to {M - 1}."
+        f"decode.component={choice} must be router, random, or a component from 0 to {K - 1}."
     )
 
 

@@ -29,11 +29,11 @@ def deferred(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     free_steps = min(options.switch_step, engine.num_steps)
     for j in range(free_steps):
         w_GM = engine.network.prior(rollouts.x_RL, engine.tau[j]).exp()
-        rollouts.component_R = request.draw_component_at(j, w_GM)
+        rollouts.assign(request.draw_component_at(j, w_GM))
         engine.run_step(rollouts)
     if free_steps:
         logw_GM = engine.network.prior(rollouts.x_RL, engine.tau[free_steps])
-        rollouts.component_R = logw_GM.argmax(-1)
+        rollouts.assign(logw_GM.argmax(-1))
     engine.finish(rollouts)
     calls = rollouts.calls_R.double().mean().item() + free_steps + 1
     return Decoded(rollouts.x_RL, rollouts.component_R, None, float(engine.num_steps), calls)

@@ -1,0 +1,38 @@
+"""The step of a host's own denoiser: MDLM without a latent-kernel network, on either host.
+
+Shape legend: R rows, L positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lkf_plugin.latents.sequence import Sequence, SequencePotentials
+from lkf_plugin.latents.structure import Structure
+from lkf_plugin.likelihood.step_model import StepScores
+
+
+class HostSteps:
+    """A ``StepModel`` over a host's module with log-probabilities under SUBS: one component.
+
+    Args:
+        module: in eval mode, see ``host.contract``.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.structure: Structure[Any] = Sequence(1)
+        self.mask_index = module.mask_index
+
+    @torch.no_grad()
+    def score(self, x_RL: Tensor, target_RL: Tensor, counted_RL: Tensor, tau: float) -> StepScores:
+        tau_R = torch.full((len(x_RL),), tau, dtype=torch.float32, device=x_RL.device)
+        logp_RLV = self.module(x_RL, self.module.noise(tau_R)[0][:, None])
+        logp_RL = logp_RLV.gather(-1, target_RL[..., None]).squeeze(-1)
+        logw_R1 = logp_RL.new_zeros(len(x_RL), 1)
+        return StepScores(
+            SequencePotentials(logw_R1), torch.where(counted_RL, logp_RL, 0.0)[:, None]
+        )
