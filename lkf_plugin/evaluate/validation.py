@@ -16,7 +16,7 @@ from lkf_plugin.evaluate.few_step import few_step_of_validation
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.methods.method import given_name, is_exact, method_name
+from lkf_plugin.methods.method import given_name, is_exact, method_name, method_of
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.records.provenance import path_digest
@@ -54,8 +54,10 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
     (errors,) = [one for one in _callbacks(trainer) if isinstance(one, SequenceErrors)]
     nelbo = Estimate(metrics["val/nll"], errors.se, errors.sequences)
     found = nelbo_estimates(nelbo, smallest_time(config))
+    label = method_of(config).likelihood
     report: dict[str, Any] = {
         "metrics": metrics,
+        **({"likelihood_of": label} if label else {}),
         "likelihood": {name: dataclasses.asdict(one) for name, one in found.items()},
         **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
     }
@@ -76,6 +78,8 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
         records.write(_cell(records, config, errors.sequences), found)
         for name, value in sorted(metrics.items()):
             print(f"{name} {value:.6f}")
+        if label:
+            print(f"val/nll: {label}")
         print(f"written to {target}")
     return report
 
@@ -141,4 +145,5 @@ def provenance(
         "eval_batch_size": config.loader.eval_batch_size,
         "devices": config.trainer.devices * config.trainer.num_nodes,
         "limit_val_batches": config.trainer.limit_val_batches,
+        **(module.training_facts() if isinstance(module, Diffusion) else {}),
     }

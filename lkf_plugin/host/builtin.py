@@ -155,6 +155,10 @@ class Diffusion(AncestralSampler, TrainingModule):
             self.valid_means.add_extras(extras, batch["input_ids"].shape[0], nats.device)
         return losses.loss
 
+    def training_facts(self) -> dict[str, Any]:
+        """What records say of the training, beside its settings."""
+        return {}
+
     # --- sampling ------------------------------------------------------------------------------
 
     def _after_validation(self) -> None:

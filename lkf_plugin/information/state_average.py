@@ -51,9 +51,7 @@ class PointInformation:
 def partly_masked(x_BL: Tensor, t: float, mask: int, generator: torch.Generator) -> Tensor:
     """x_t given that at least one token is visible."""
     rows, length = x_BL.shape
-    chances = [
-        math.comb(length, n) * t**n * (1 - t) ** (length - n) for n in range(1, length + 1)
-    ]
+    chances = [math.comb(length, n) * t**n * (1 - t) ** (length - n) for n in range(1, length + 1)]
     weights = torch.tensor(chances, dtype=torch.float64)
     visible_B = torch.multinomial(weights, rows, True, generator=generator) + 1
     rank_BL = torch.rand(rows, length, generator=generator).argsort(-1).argsort(-1)

@@ -48,6 +48,7 @@ class Method:
         network: settings of its network: ``own`` (what ``model.type`` says), ``denoiser``
             (MDLM's or the native trunk) or ``causal``.
         exact: its likelihood is exact, not a bound.
+        likelihood: what its likelihood is of, where its name misleads; said beside every figure.
         uses_steps: J means something to its sampler.
         fills_masks: it can fill the gaps of a prompt.
         any_times: it trains under all of MDLM's laws of the times.
@@ -62,6 +63,7 @@ class Method:
     predictors: tuple[str, ...] = ()
     network: str = "denoiser"
     exact: bool = False
+    likelihood: str = ""
     uses_steps: bool = True
     fills_masks: bool = True
     any_times: bool = False

@@ -21,8 +21,9 @@ from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.baseline import DiffusionBaseline
 from lkf_plugin.methods.method import DrawingSettings
-from lkf_plugin.settings.fields import Count, Path
+from lkf_plugin.settings.fields import Count, MaybePath
 from lkf_plugin.train.ema import ExponentialMovingAverage
+from lkf_plugin.train.metrics import Extra
 
 KEY = "teacher"  # in a checkpoint
 
@@ -30,16 +31,26 @@ KEY = "teacher"  # in a checkpoint
 class TaughtSettings(DrawingSettings):
     """The first teacher, and how often it changes."""
 
-    teacher: Path
+    teacher: MaybePath
     rounds: Count
 
 
 def check_rounds(settings: Any) -> None:
-    """The rounds divide the steps.
+    """There is a teacher to learn from, it fits a device, and the rounds divide the steps.
 
     Raises:
-        UserError: they do not.
+        UserError: names the key.
     """
+    if settings.process.mode == "train" and not settings.method.teacher:
+        raise UserError(
+            f"method={settings.method.name} learns from another run: name its checkpoint in "
+            "method.teacher."
+        )
+    if "FSDP" in settings.strategy.target:
+        raise UserError(
+            f"method={settings.method.name} holds a whole teacher on each device: take "
+            "strategy=ddp or auto."
+        )
     steps, rounds = settings.trainer.max_steps, settings.method.rounds
     if steps % rounds:
         raise UserError(
@@ -57,6 +68,7 @@ class Taught(DiffusionBaseline):
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
         self.round = 0
+        self.teacher_calls = 0  # the teacher's evaluations for a batch
         # in a list, which torch does not look into: no weight of it is trained, averaged or saved
         self._frozen: list[nn.Module] = []
         self._first_digest = ""
@@ -78,28 +90,41 @@ class Taught(DiffusionBaseline):
             if name.startswith(prefix)
         }
         try:
-            teacher.load_state_dict(state)
+            self._read_teacher(teacher, state)
         except RuntimeError as error:
             raise UserError(
                 f"method.teacher={source} holds another network than the model settings describe:"
                 " a teacher has its student's vocabulary, length and size."
             ) from error
         if "ema" in checkpoint:
-            average = ExponentialMovingAverage(teacher.parameters(), 0.0)
+            held = [weight for name, weight in teacher.named_parameters() if name in state]
+            average = ExponentialMovingAverage(held, 0.0)
             average.load_state_dict(checkpoint["ema"])
-            average.copy_to(teacher.parameters())
+            average.copy_to(held)
         self._frozen = [teacher.requires_grad_(False).eval()]
         self._first_digest = weights_digest(teacher)
         if not self.config.init.from_checkpoint:
             self.backbone.load_state_dict(teacher.state_dict())
             self._start_average()
 
+    def _read_teacher(self, teacher: nn.Module, state: dict[str, Tensor]) -> None:
+        """Puts a checkpoint's weights into the first teacher.
+
+        Raises:
+            RuntimeError: they are of another network.
+        """
+        teacher.load_state_dict(state)
+
     # --- rounds --------------------------------------------------------------------------------
 
     def round_of(self, step: int) -> int:
         """Round of an optimizer step, from 0."""
-        per_round = self.config.trainer.max_steps // self.settings.rounds
-        return min(step // per_round, self.settings.rounds - 1)
+        return min(step // self.steps_per_round, self.settings.rounds - 1)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Optimizer steps of each round."""
+        return int(self.config.trainer.max_steps // self.settings.rounds)
 
     def _compute_loss(self, batch: Mapping[str, Tensor], prefix: str) -> Tensor:
         if prefix == "train":
@@ -111,6 +136,10 @@ class Taught(DiffusionBaseline):
         if number == self.round:
             return
         self.round = number
+        self._succeed()
+
+    def _succeed(self) -> None:
+        """The student becomes the teacher of the round that begins."""
         self.teacher.load_state_dict(self.backbone.state_dict())
         if self.ema is not None:
             trained = [p for p in self.backbone.parameters() if p.requires_grad]
@@ -121,6 +150,37 @@ class Taught(DiffusionBaseline):
                 for name, shadow in zip(names, shadows, strict=True):
                     frozen[name].copy_(shadow)
 
+    def _go_on_from_average(self) -> None:
+        """The student's weights become its average, which begins anew; nothing without one."""
+        if self.ema is not None:
+            self.ema.copy_to(self._weights())
+            self._start_average()
+
+    def restart_optimizer(self) -> None:
+        """No moments, and the learning rate from its schedule's beginning."""
+        for optimizer in self.trainer.optimizers:
+            optimizer.state.clear()
+        for one in self.trainer.lr_scheduler_configs:
+            schedule: Any = one.scheduler
+            schedule.last_epoch = 0
+            rates = [
+                base * factor(0)
+                for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            ]
+            for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            schedule._last_lr = rates
+
+    def log_extras(self, prefix: str) -> Mapping[str, Extra]:
+        """In training, the round and what the teacher has cost so far."""
+        if prefix != "train":
+            return {}
+        return {"round": float(self.round), "teacher_calls": float(self.teacher_calls)}
+
+    def training_facts(self) -> dict[str, Any]:
+        """What records say of the training."""
+        return {"teacher_round": self.round, "teacher_calls": self.teacher_calls}
+
     # --- checkpoints ---------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -129,20 +189,24 @@ class Taught(DiffusionBaseline):
         own = {n: t.detach().cpu().clone() for n, t in self.teacher.state_dict().items()}
         checkpoint[KEY] = {
             "round": self.round,
+            "steps": self.steps_per_round,
+            "calls": self.teacher_calls,
             "digest": self._first_digest,
             "weights": own if self.round else None,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes them back in training; an evaluation needs no teacher.
+        """Takes them back; an evaluation needs no teacher's weights.
 
         Raises:
-            UserError: the run began with another teacher.
+            UserError: the run began with another teacher, or with rounds of another length.
         """
         super().on_load_checkpoint(checkpoint)
+        state = checkpoint.get(KEY)
+        if state is not None:
+            self.round, self.teacher_calls = int(state["round"]), int(state["calls"])
         if not self._frozen:
             return
-        state = checkpoint.get(KEY)
         if state is None or state["digest"] != self._first_digest:
             began = "none" if state is None else str(state["digest"])[:12]
             raise UserError(
@@ -150,7 +214,13 @@ class Taught(DiffusionBaseline):
                 f"and the run began with {began}: bring that teacher back to go on, or give "
                 "another run_dir."
             )
-        self.round = int(state["round"])
+        if state["steps"] != self.steps_per_round:
+            raise UserError(
+                f"trainer.max_steps={self.config.trainer.max_steps} makes rounds of "
+                f"{self.steps_per_round} steps, and the run's have {state['steps']}: keep "
+                f"trainer.max_steps={state['steps'] * self.settings.rounds} to go on, or give "
+                "another run_dir."
+            )
         if state["weights"] is not None:
             self.teacher.load_state_dict(state["weights"])
 

@@ -122,9 +122,7 @@ class Mixture(Objective):
             return super().train(backbone, corruption)
         c = corruption
         seen = (c.xt_BL, c.target_BL, c.counted_BL, c.sigma_B)
-        scores, objective = two_phase_objective(
-            backbone, *seen, c.weight_B, self.head, self.plan
-        )
+        scores, objective = two_phase_objective(backbone, *seen, c.weight_B, self.head, self.plan)
         return self._value(scores, objective, corruption)
 
     def _value(

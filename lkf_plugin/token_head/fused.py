@@ -45,8 +45,7 @@ def check_backend(backend: str, device: torch.device) -> None:
             raise UserError(
                 "loss.token_head=liger needs liger-kernel >= 0.8.2 (older ones have wrong "
                 f"gradients for weighted rows; found {version}): pip install "
-                "'liger-kernel>=0.8.2', "
-                + INSTEAD
+                "'liger-kernel>=0.8.2', " + INSTEAD
             )
     elif importlib.util.find_spec("cut_cross_entropy") is None:
         raise UserError(

@@ -85,7 +85,9 @@ def estimate(config: DictConfig) -> StepMemory:
         train += LOGITS * logits * M / 2
         check += LOGITS_PASSING * logits * M / 2
     # sampling holds the law of every position
-    return StepMemory(PROGRAM + STATES * FLOAT * weights, train, max(check, 2 * logits))
+    train *= OmegaConf.select(config, "method.latents", default=1)  # rows per sequence
+    states = STATES + int(OmegaConf.select(config, "method.teacher") is not None)
+    return StepMemory(PROGRAM + states * FLOAT * weights, train, max(check, 2 * logits))
 
 
 def _rows_with_gradient(loss: Mapping[str, Any], M: int) -> float:

@@ -41,6 +41,24 @@ TINY = (
 )
 
 
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``trained("mdlm")``: last checkpoint of a tiny run, made once and only to be read."""
+    checkpoints: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in checkpoints:
+            register_resolvers()
+            folder = tmp_path_factory.mktemp(f"trained-{name}")
+            places = (f"run_dir={folder / 'run'}", f"data.cache_dir={folder / 'cache'}")
+            with initialize_config_dir(str(cli.config_folder()), version_base="1.3"):
+                cli.run(compose("config", [*TINY, f"method={name}", *places]))
+            checkpoints[name] = folder / "run" / "checkpoints" / "last.ckpt"
+        return checkpoints[name]
+
+    return get
+
+
 @pytest.fixture
 def config_of(tmp_path: Path) -> Callable[..., DictConfig]:
     """``config_of("sedd", "key=value", ...)``: a tiny run in ``tmp_path``."""

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lkf_plugin.subs import subs_log_probs
+
 
 def sedd_table(W: Tensor, mask_index: int):
     """log s = onehot W + mean(onehot) W - log(e^sigma - 1) - log(V - 1), own token zero."""
@@ -28,5 +30,16 @@ def duo_table(W: Tensor):
         onehot = F.one_hot(x_BL, W.shape[0]).to(W)
         raw = onehot @ W + onehot.mean(1, keepdim=True) @ W.T
         return torch.log_softmax(raw - sigma_B[:, None, None], dim=-1)
+
+    return log_probs
+
+
+def subs_table(W: Tensor, mask_index: int, scale: float = 1.0):
+    """SUBS over ``scale`` times (onehot W + mean(onehot) W^T); the time is not told."""
+
+    def log_probs(x_BL: Tensor, t_B: Tensor) -> Tensor:
+        onehot = F.one_hot(x_BL, W.shape[0]).to(W)
+        raw = onehot @ W + onehot.mean(1, keepdim=True) @ W.T
+        return subs_log_probs(scale * raw, x_BL, mask_index)
 
     return log_probs
