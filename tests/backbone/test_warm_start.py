@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lkf_plugin.backbone import build_backbone
-from lkf_plugin.backbone.warm_start import start_from_factorised
+from lkf_plugin.backbone.warm_start import start_from
 from lkf_plugin.errors import UserError
 from tests.tiny import MODEL, tiny_backbone
 
@@ -28,7 +28,7 @@ def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path):
     for p in mdlm.parameters():
         p.data.normal_(std=0.2)
     mixture = build_backbone(MODEL, 7, 2)
-    start_from_factorised(mixture, save(tmp_path / "m.ckpt", mdlm))
+    start_from(mixture, save(tmp_path / "m.ckpt", mdlm))
     assert all(
         torch.equal(a, b)
         for a, b in zip(mdlm.parameters(), mixture.trunk.parameters(), strict=True)
@@ -44,24 +44,36 @@ def test_the_moving_average_is_preferred(tmp_path):
     live = [p for p in single.parameters() if p.requires_grad]
     path = save(tmp_path / "m.ckpt", single, ema=[p.detach() + 1 for p in live])
     mixture = build_backbone(MODEL, 7, 2)
-    start_from_factorised(mixture, path)
+    start_from(mixture, path)
     for ours, theirs in zip(mixture.trunk.parameters(), single.trunk.parameters(), strict=True):
         assert torch.equal(ours, theirs + 1)
+
+
+def test_a_mixture_of_as_many_is_taken_whole(tmp_path):
+    source = tiny_backbone().float()
+    mixture = build_backbone(MODEL, 7, 2)
+    start_from(mixture, save(tmp_path / "m.ckpt", source))
+    pairs = zip(mixture.parameters(), source.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    average = [p.detach() + 1 for p in source.parameters()]
+    start_from(mixture, save(tmp_path / "a.ckpt", source, ema=average))
+    assert all(torch.equal(p, one) for p, one in zip(mixture.parameters(), average, strict=True))
 
 
 def test_wrong_sources_are_refused(tmp_path):
     mixture = build_backbone(MODEL, 7, 2)
     with pytest.raises(UserError, match="no checkpoint at"):
-        start_from_factorised(mixture, tmp_path / "absent.ckpt")
-    with pytest.raises(UserError, match="mixture of 3 components"):
-        start_from_factorised(mixture, save(tmp_path / "a.ckpt", build_backbone(MODEL, 7, 2)))
+        start_from(mixture, tmp_path / "absent.ckpt")
+    two = build_backbone({**MODEL, "num_components": 2}, 7, 2)
+    with pytest.raises(UserError, match="mixture of 2 components"):
+        start_from(mixture, save(tmp_path / "a.ckpt", two))
     wide = build_backbone({**MODEL, "type": "ddit", "hidden_size": 32}, 7, 2)
     with pytest.raises(UserError, match="same model sizes"):
-        start_from_factorised(mixture, save(tmp_path / "b.ckpt", wide))
+        start_from(mixture, save(tmp_path / "b.ckpt", wide))
     shallow = build_backbone({**MODEL, "type": "ddit", "n_blocks": 1}, 7, 2)
     with pytest.raises(UserError, match="n_blocks"):
-        start_from_factorised(mixture, save(tmp_path / "c.ckpt", shallow))
+        start_from(mixture, save(tmp_path / "c.ckpt", shallow))
     whole = save(tmp_path / "d.ckpt", shallow)
     (tmp_path / "e.ckpt").write_bytes(whole.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"e\.ckpt"):
-        start_from_factorised(mixture, tmp_path / "e.ckpt")
+        start_from(mixture, tmp_path / "e.ckpt")
