@@ -23,10 +23,10 @@ from lkf_plugin.runs.common import build_module
 
 SHAPE = Shape(d=128, blocks=2)
 VARIANTS: dict[str, tuple[list[str], int]] = {  # overrides, step of the run
-    "MDLM": (["baseline=mdlm"], 0),
-    "DUO, plain (after the curriculum)": (["baseline=duo"], 10**9),
-    "DUO, curriculum, 32 columns": (["baseline=duo"], 0),
-    "DUO, curriculum, all columns": (["baseline=duo", "baseline.curriculum.columns=30521"], 0),
+    "MDLM": (["method=mdlm"], 0),
+    "DUO, plain (after the curriculum)": (["method=duo"], 10**9),
+    "DUO, curriculum, 32 columns": (["method=duo"], 0),
+    "DUO, curriculum, all columns": (["method=duo", "method.curriculum.columns=30521"], 0),
 }
 
 

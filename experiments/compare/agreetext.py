@@ -25,15 +25,15 @@ LATENT = ("experiment=demo", "trainer.max_steps=900", "trainer.val_check_interva
 PLAIN = "experiment=agreetext_baseline"
 ROWS: dict[str, Row] = {
     "ar": Row(("experiment=agreetext_ar", "trainer.max_steps=600"), (OWN,)),
-    "mdlm": Row((PLAIN, "baseline=mdlm")),
-    "sedd": Row((PLAIN, "baseline=sedd")),
+    "mdlm": Row((PLAIN, "method=mdlm")),
+    "sedd": Row((PLAIN, "method=sedd")),
     "duo": Row(
         (
             PLAIN,
-            "baseline=duo",
+            "method=duo",
             "trainer.max_steps=1500",
-            "baseline.curriculum.gamma_min=null",
-            "baseline.curriculum.gamma_max=null",
+            "method.curriculum.gamma_min=null",
+            "method.curriculum.gamma_max=null",
         )
     ),
     "lkf-M1": Row((*LATENT, "model.num_components=1"), (OWN,)),

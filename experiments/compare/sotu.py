@@ -31,14 +31,14 @@ BATCH_SIZE = 32
 PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
     "ar": Row(("experiment=sotu_ar",)),
-    "mdlm": Row((PLAIN, "baseline=mdlm")),
-    "sedd": Row((PLAIN, "baseline=sedd")),
+    "mdlm": Row((PLAIN, "method=mdlm")),
+    "sedd": Row((PLAIN, "method=sedd")),
     "duo": Row(
         (
             PLAIN,
-            "baseline=duo",
-            "baseline.curriculum.gamma_min=null",
-            "baseline.curriculum.gamma_max=null",
+            "method=duo",
+            "method.curriculum.gamma_min=null",
+            "method.curriculum.gamma_max=null",
         )
     ),
     "lkf-M1": Row(("experiment=sotu",)),

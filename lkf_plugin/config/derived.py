@@ -19,8 +19,8 @@ KEPT = (
     "loader.batch_size",
     "loader.eval_batch_size",
     "lr_scheduler.warmup_steps",
-    "baseline.curriculum.start",
-    "baseline.curriculum.end",
+    "method.curriculum.start",
+    "method.curriculum.end",
 )
 DEVICES = ("trainer.devices", "trainer.num_nodes")  # batch sizes per device go by them
 END = "lr_scheduler.total_steps"

@@ -17,15 +17,15 @@ def check_method(settings: Settings, host: str) -> None:
     Raises:
         UserError: one sentence that says what to set.
     """
-    name, training = settings.baseline.name, settings.training
+    name, training = settings.method.name, settings.training
     method = METHODS[name]
     if method.network == "own":
         return
     if host != "builtin":
-        raise UserError(f"baseline={name} runs on the built-in host: set host=builtin.")
+        raise UserError(f"method={name} runs on the built-in host: set host=builtin.")
     if settings.model.type != DDIT:
         raise UserError(
-            f"baseline={name} has a network without a latent: take model=small, tiny or ar, not a "
+            f"method={name} has a network without a latent: take model=small, tiny or ar, not a "
             "latent-kernel model."
         )
     _check_decoding(settings, method.fills_masks)
@@ -34,7 +34,7 @@ def check_method(settings: Settings, host: str) -> None:
     )
     if not method.any_times and not plain:
         raise UserError(
-            f"baseline={name} has continuous, uniform times: set T=0, "
+            f"method={name} has continuous, uniform times: set T=0, "
             "training.change_of_variables=false and training.importance_sampling=false."
         )
     method.check(settings)
@@ -46,9 +46,9 @@ def check_process(settings: Settings, host: str) -> None:
     Raises:
         UserError: names the key.
     """
-    name, process = settings.baseline.name, settings.process
+    name, process = settings.method.name, settings.process
     method = METHODS[name]
-    whose = "without a baseline" if name == NONE else f"for baseline={name}"
+    whose = "for the model's own method" if name == NONE else f"for method={name}"
     wanted = method.process
     if host == "mdlm":  # it has parameterizations of its own, and no other noise
         wanted, whose = {"diffusion": "absorbing_state"}, "in MDLM"
@@ -57,7 +57,7 @@ def check_process(settings: Settings, host: str) -> None:
         if given != right:
             owners = [n for n in METHODS if METHODS[n].process.get(key) == given]
             owners = [n for n in owners if METHODS[n].network != "own"]
-            other = f"take baseline={owners[0]}" if owners else "take host=mdlm for MDLM's own"
+            other = f"take method={owners[0]}" if owners else "take host=mdlm for MDLM's own"
             if host != "mdlm" and owners:
                 other += " or host=mdlm"
             raise UserError(
@@ -72,16 +72,16 @@ def check_process(settings: Settings, host: str) -> None:
 
 
 def _check_decoding(settings: Settings, fills_masks: bool) -> None:
-    decode, name = settings.decode, settings.baseline.name
+    decode, name = settings.decode, settings.method.name
     if decode.policy not in ("auto", "mdlm", "best_of_n"):
         raise UserError(
-            f"decode={decode.policy} needs components, which baseline={name} has not: take "
+            f"decode={decode.policy} needs components, which method={name} has not: take "
             "decode=auto (its own sampler) or decode=best_of_n."
         )
     if decode.policy == "best_of_n" and decode.selector != "nelbo":
         raise UserError(
             f"decode.selector={decode.selector} is for the latent-kernel network: take nelbo, the "
-            f"likelihood of baseline={name}."
+            f"likelihood of method={name}."
         )
     if settings.sampling.prompt is not None and not fills_masks:
-        raise UserError(f"baseline={name} cannot fill masks: set sampling.prompt=null.")
+        raise UserError(f"method={name} cannot fill masks: set sampling.prompt=null.")

@@ -1,4 +1,4 @@
-"""``baseline``: the settings of every method."""
+"""``method``: the settings of every method."""
 
 from __future__ import annotations
 

@@ -73,18 +73,18 @@ class LatentKernelNetwork(Network):
 
 
 TITLES: dict[type[Network], str] = {
-    MdlmNetwork: "MDLM's own network (model.type=ddit, baseline=none)",
-    DenoiserNetwork: "the network of this baseline (model.type=ddit)",
-    CausalNetwork: "the network of baseline=ar",
+    MdlmNetwork: "MDLM's own network (model.type=ddit, method=auto)",
+    DenoiserNetwork: "the network of this method (model.type=ddit)",
+    CausalNetwork: "the network of method=ar",
     LatentKernelNetwork: "the latent-kernel network (model.type=lkf)",
 }
 
 
-def network_of(type_name: Any, baseline: Any) -> type[Network]:
-    """The network that ``model.type`` and ``baseline.name`` mean together."""
+def network_of(type_name: Any, method: Any) -> type[Network]:
+    """The network that ``model.type`` and ``method.name`` mean together."""
     if type_name == LKF:
         return LatentKernelNetwork
-    name = baseline if isinstance(baseline, str) and baseline in METHODS else NONE
+    name = method if isinstance(method, str) and method in METHODS else NONE
     kinds: dict[str, type[Network]] = {
         "own": MdlmNetwork,
         "causal": CausalNetwork,

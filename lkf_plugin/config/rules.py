@@ -158,7 +158,7 @@ def _check_sampling(settings: Settings) -> None:
     if sampling.compile_mode is None:
         return
     single = decode.policy == AUTO and components == 1
-    of_host = settings.baseline.name != NONE or decode.policy == HOST_SAMPLER or single
+    of_host = settings.method.name != NONE or decode.policy == HOST_SAMPLER or single
     if model.type != LKF or of_host:
         raise UserError(
             f"sampling.compile_mode={sampling.compile_mode} compiles the rollouts of "
@@ -179,11 +179,11 @@ def _check_builtin(settings: Settings) -> None:
     if (
         settings.init.from_checkpoint
         and settings.model.type == DDIT
-        and (settings.baseline.name == NONE)
+        and (settings.method.name == NONE)
     ):
         raise UserError(
             f"init.from_checkpoint={settings.init.from_checkpoint} is not read by MDLM's own "
-            "network: take baseline=mdlm, or model=lkf to start a mixture from it."
+            "network: take method=mdlm, or model=lkf to start a mixture from it."
         )
     if trainer.limit_train_batches != 1.0 or isinstance(trainer.limit_train_batches, int):
         raise UserError(

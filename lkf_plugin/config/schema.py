@@ -40,7 +40,7 @@ class Settings:
     process: Process
     model: Network
     loss: LossSettings
-    baseline: MethodSettings
+    method: MethodSettings
     decode: DecodeOptions
     sampling: Sampling
     training: Training
@@ -81,12 +81,12 @@ class Reader:
         Raises:
             UserError: names one mistake; a key that was set before one derived from it.
         """
-        baseline = self._variant("baseline", "name", METHOD_SETTINGS)
+        method = self._variant("method", "name", METHOD_SETTINGS)
         model_type = self._value("model", "type")
         loss = self._variant("loss", "name", LOSSES)
         decode = self._variant("decode", "policy", DECODINGS)
         schedule = SCHEDULES.get(_hashable(self._value("lr_scheduler", "_target_")), Schedule)
-        network = network_of(model_type, self._value("baseline", "name"))
+        network = network_of(model_type, self._value("method", "name"))
         fixed: dict[str, type[Group]] = {
             "sampling": Sampling,
             "training": Training,
@@ -107,7 +107,7 @@ class Reader:
             "process": self._group(Process, top, ""),
             "model": self._network(network, model_type),
             "loss": loss and self._group(loss, self.tree["loss"], "loss"),
-            "baseline": baseline and self._group(baseline, self.tree["baseline"], "baseline"),
+            "method": method and self._group(method, self.tree["method"], "method"),
             "decode": decode and self._group(decode, self.tree["decode"], "decode"),
             "lr_scheduler": self._group(schedule, self.tree.get("lr_scheduler"), "lr_scheduler"),
             **{name: self._group(kind, self.tree.get(name), name) for name, kind in fixed.items()},

@@ -88,7 +88,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         _LOG.warning("%s is damaged: the data is prepared again.", path)
         return {}
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from error
+        raise UserError(
+            f"{path} cannot be read ({error.strerror or error}): set data.cache_dir (or LKF_CACHE) "
+            "to a folder that can be written."
+        ) from error
     whole = isinstance(manifest, dict) and isinstance(manifest.get("splits", {}), dict)
     return manifest if whole else {}
 

@@ -11,7 +11,7 @@ Shape legend: G samples, L positions.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -97,6 +97,7 @@ def sample_numbers(
     num_steps: int,
     batch_size: int = 64,
     progress: str | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> Decoded:
     """The samples with these numbers, on the CPU.
 
@@ -109,6 +110,7 @@ def sample_numbers(
         num_steps: J.
         batch_size: samples decoded at once; no sample depends on it.
         progress: text before a bar over the batches.
+        pause: called before each batch; may raise, to stop.
 
     Raises:
         UserError: see ``sample``.
@@ -121,6 +123,8 @@ def sample_numbers(
     parts = []
     for batch in tqdm(batches, desc=progress, unit="batch", leave=False,
                       disable=None if progress else True):  # fmt: skip
+        if pause is not None:
+            pause()
         number_G = torch.arange(batch.start, batch.stop, device=start_L.device)
         start_GL = start_L.expand(len(batch), -1)
         decoded = sample(model, start_GL, settings, mix(seed, number_G), num_steps)

@@ -39,7 +39,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "activation_checkpointing": "a backward pass only",
     },
     "noise": {},
-    "baseline": {},
+    "method": {},
 }
 # keys of the process that stand at the configuration's top
 PROCESS = ("parameterization", "diffusion", "time_conditioning", "subs_masking", "T")
@@ -72,7 +72,7 @@ def subject_of(
         "process": {
             **{key: config.get(key) for key in PROCESS},
             "noise": group(config, "noise"),
-            "baseline": group(config, "baseline"),
+            "method": group(config, "method"),
         },
     }
 

@@ -180,7 +180,7 @@ class RunRecords:
         resolved = {**decode, "policy": policy}
         method = method_name(config)
         plain = own and policy not in POLICIES and method != LKF
-        wide = not own or bool(OmegaConf.select(config, "baseline.float64_draws"))
+        wide = not own or bool(OmegaConf.select(config, "method.float64_draws"))
         settings = {
             "length": int(config.model.length),
             "seed": self.seed,

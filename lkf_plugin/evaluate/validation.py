@@ -15,7 +15,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import nelbo_estimates
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
 from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.methods.method import baseline_name, is_exact, method_name
+from lkf_plugin.methods.method import given_name, is_exact, method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.records.provenance import path_digest
@@ -108,7 +108,7 @@ def provenance(
         "num_components": config.model.get("num_components", 1),
         "latent_blocks": config.model.get("latent_blocks"),
         "trunk": config.model.get("trunk"),
-        "baseline": baseline_name(config),
+        "method": given_name(config),
         "parameterization": config.parameterization,
         "loss": config.loss.name,
         "corpus": config.data.train,

@@ -255,9 +255,9 @@ def overrides(
     sizes = sizes_of(foreign.state, Path())
     keys = ["hidden_size", "n_blocks", "n_heads"] + ([] if _causal(method) else ["cond_dim"])
     settings = ["model=small", *(f"model.{key}={sizes[key]}" for key in keys)]
-    settings += [f"baseline={method}"] if method != "mdlm" else []
+    settings += [f"method={method}"] if method != "mdlm" else []
     settings += [f"model.length={length}"] if length else []
-    settings += ["baseline.start=data"] if _causal(method) else []
+    settings += ["method.start=data"] if _causal(method) else []
     if _has_process(foreign):
         assert foreign.config is not None
         dropout = foreign.config.model.get("dropout")

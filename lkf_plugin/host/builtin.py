@@ -168,8 +168,9 @@ class Diffusion(AncestralSampler, TrainingModule):
         start_L = self._sample_prior(1, config.model.length)[0].to(self.device)
         numbers = share(count, self.global_rank, world)
         drawn = sample_numbers(
-            self, start_L, config.decode, config.seed, numbers, config.sampling.steps, batch
-        )
+            self, start_L, config.decode, config.seed, numbers, config.sampling.steps, batch,
+            pause=self.pause,
+        )  # fmt: skip
         texts = decode_samples(self.tokenizer, drawn.x_GL)
         self._judged = [0.0, 0]
         if self.config.eval.compute_generative_perplexity:

@@ -20,7 +20,7 @@ from lkf_plugin.token_head.logprob import token_logprob
 class AR(Baseline):
     """Predicts each token from those before it.
 
-    ``baseline.start`` says what comes before the first: ``mask`` puts the mask there as a start
+    ``method.start`` says what comes before the first: ``mask`` puts the mask there as a start
     symbol, so that every token is predicted and nats per token compare with the diffusion rows;
     ``data`` takes the first token as given (MDLM's loader writes BOS there) and leaves it out of
     the mean, as MDLM does.
@@ -88,7 +88,7 @@ class AR(Baseline):
         for token in (self.tokenizer.bos_token_id, self.tokenizer.cls_token_id):
             if token is not None:
                 return token
-        raise UserError("baseline.start=data needs a tokenizer with a BOS or CLS token: take mask.")
+        raise UserError("method.start=data needs a tokenizer with a BOS or CLS token: take mask.")
 
 
 class ARSettings(DrawingSettings):

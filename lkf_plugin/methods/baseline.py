@@ -47,7 +47,7 @@ class Baseline(Diffusion):
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
         super().__init__(config, tokenizer)
-        self.settings = self.config.baseline
+        self.settings = self.config.method
         self.last_decoded: Decoded | None = None
         self.calls = 0  # evaluations of the network for a batch
         self.spread = Spread()

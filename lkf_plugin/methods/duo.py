@@ -106,7 +106,7 @@ class DUO(DiffusionBaseline):
     # --- sampling ------------------------------------------------------------------------------
 
     def draw_chains(self, start_GL: Tensor, num_steps: int, eps: float) -> Chains:
-        """Ancestral steps from uniform ids and ``baseline.last_pass``, which is one call more."""
+        """Ancestral steps from uniform ids and ``method.last_pass``, which is one call more."""
         start = torch.randint(self.vocab_size, start_GL.shape, device=start_GL.device)
         last = self.settings.last_pass if self.config.sampling.noise_removal else "none"
         return Chains(run_chain(self.forward, self.noise, start, num_steps, eps, last, self.draw))
@@ -137,16 +137,16 @@ def check_curriculum(settings: Any) -> None:
     Raises:
         UserError: names the key.
     """
-    curriculum = settings.baseline.curriculum
+    curriculum = settings.method.curriculum
     if curriculum.start > curriculum.end:
         raise UserError(
-            f"baseline.curriculum.start={curriculum.start} must lie between 0 and "
-            f"baseline.curriculum.end={curriculum.end} (end=0 turns the curriculum off)."
+            f"method.curriculum.start={curriculum.start} must lie between 0 and "
+            f"method.curriculum.end={curriculum.end} (end=0 turns the curriculum off)."
         )
     low, high = curriculum.gamma_min, curriculum.gamma_max
     if low is not None and high is not None and not low < high:
         raise UserError(
-            f"baseline.curriculum.gamma_min={low} must lie below gamma_max={high}: noise grows "
+            f"method.curriculum.gamma_min={low} must lie below gamma_max={high}: noise grows "
             "with gamma."
         )
 

@@ -12,7 +12,7 @@ from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
 
 
 class MDLM(DiffusionBaseline):
-    """Losses are the host's bit for bit; draws are float64 with ``baseline.float64_draws``."""
+    """Losses are the host's bit for bit; draws are float64 with ``method.float64_draws``."""
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The host's, counted."""

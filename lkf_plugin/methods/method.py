@@ -4,7 +4,7 @@ A method is one file: its module, and a ``Method`` that it registers::
 
     METHODS.add("sedd")(Method(SEDD, DrawingSettings, process={...}, predictors=(...)))
 
-Nothing else asks for a method by its name. The name ``none`` is the model's own: the latent kernel
+Nothing else asks for a method by its name. The name ``auto`` is the model's own: the latent kernel
 for ``model.type=lkf``, MDLM's module for ``ddit``.
 """
 
@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from lkf_plugin.registry import Registry
 from lkf_plugin.settings.fields import Flag, Group, Name
 
-NONE = "none"
+NONE = "auto"
 LKF, MDLM = "lkf", "mdlm"
 ABSORBING = {"parameterization": "subs", "diffusion": "absorbing_state"}
 
@@ -73,9 +73,9 @@ class Method:
 METHODS: Registry[Method] = Registry("method", "lkf_plugin.methods")
 
 
-def baseline_name(config: DictConfig) -> str:
+def given_name(config: DictConfig) -> str:
     """The group's name as it was given; runs older than the group have none."""
-    return str(OmegaConf.select(config, "baseline.name", default=NONE))
+    return str(OmegaConf.select(config, "method.name", default=NONE))
 
 
 def method_name(config: DictConfig) -> str:
@@ -83,7 +83,7 @@ def method_name(config: DictConfig) -> str:
 
     MDLM's other parameterizations, which only its own code has, go by theirs.
     """
-    name = baseline_name(config).rpartition(".")[2]
+    name = given_name(config).rpartition(".")[2]
     if name != NONE:
         return name
     if config.model.type == LKF:
@@ -93,7 +93,7 @@ def method_name(config: DictConfig) -> str:
 
 def method_of(config: DictConfig) -> Method:
     """The method of a configuration."""
-    return METHODS[baseline_name(config)]
+    return METHODS[given_name(config)]
 
 
 def uses_steps(name: str) -> bool:

@@ -40,10 +40,10 @@ def check_rounds(settings: Any) -> None:
     Raises:
         UserError: they do not.
     """
-    steps, rounds = settings.trainer.max_steps, settings.baseline.rounds
+    steps, rounds = settings.trainer.max_steps, settings.method.rounds
     if steps % rounds:
         raise UserError(
-            f"baseline.rounds={rounds} must divide trainer.max_steps={steps}, so that every round "
+            f"method.rounds={rounds} must divide trainer.max_steps={steps}, so that every round "
             "has as many steps."
         )
 
@@ -81,7 +81,7 @@ class Taught(DiffusionBaseline):
             teacher.load_state_dict(state)
         except RuntimeError as error:
             raise UserError(
-                f"baseline.teacher={source} holds another network than the model settings describe:"
+                f"method.teacher={source} holds another network than the model settings describe:"
                 " a teacher has its student's vocabulary, length and size."
             ) from error
         if "ema" in checkpoint:
@@ -146,7 +146,7 @@ class Taught(DiffusionBaseline):
         if state is None or state["digest"] != self._first_digest:
             began = "none" if state is None else str(state["digest"])[:12]
             raise UserError(
-                f"baseline.teacher={self.settings.teacher} has weights {self._first_digest[:12]}, "
+                f"method.teacher={self.settings.teacher} has weights {self._first_digest[:12]}, "
                 f"and the run began with {began}: bring that teacher back to go on, or give "
                 "another run_dir."
             )

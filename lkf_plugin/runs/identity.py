@@ -35,7 +35,7 @@ _START_OR_SPEED = (
     "compile_blocks",
 )
 _PROCESS = ("parameterization", "diffusion", "backbone", "time_conditioning", "subs_masking", "T")
-# Of ``baseline``: what the first token is decides what an autoregressive network was trained for.
+# Of ``method``: what the first token is decides what an autoregressive network was trained for.
 _METHOD = ("start",)
 _TOKENIZER_KEY = "data.tokenizer_name_or_path"
 
@@ -53,7 +53,7 @@ def card_of_settings(settings: Mapping[str, Any]) -> Card:
     Args:
         settings: a whole configuration as plain containers, without interpolations.
     """
-    baseline = settings.get("baseline") or {}
+    baseline = settings.get("method") or {}
     name = baseline.get("name", NONE)
     if name == NONE:
         name = "lkf" if settings["model"].get("type") == "lkf" else "mdlm"
@@ -144,7 +144,7 @@ def compare(card: Card, now: Card, path: object, free: tuple[str, ...] = ()) -> 
                 if (part, option) == ("method", "name"):
                     raise UserError(
                         f"{path} was trained by the method {old[option]}, and the settings "
-                        f"describe {new[option]}: give model and baseline as its run did."
+                        f"describe {new[option]}: give model and method as its run did."
                     )
                 key = _key(part, option)
                 raise UserError(
@@ -184,5 +184,5 @@ def _key(part: str, option: str) -> str:
     if part == "network":
         return f"model.{option}"
     if part == "method":
-        return f"baseline.{option}"
+        return f"method.{option}"
     return "noise.type" if option == "noise" else option

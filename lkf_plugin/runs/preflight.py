@@ -16,7 +16,7 @@ from torch import nn
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import path_sentence
-from lkf_plugin.methods.method import NONE, baseline_name
+from lkf_plugin.methods.method import NONE, given_name
 from lkf_plugin.train.checkpoint import BEST, LAST
 
 # What a run writes into its folder, and whether that is a folder.
@@ -140,7 +140,7 @@ def _check_start(config: DictConfig) -> None:
         return
     if not Path(source).is_file():
         raise UserError(f"There is no checkpoint at init.from_checkpoint={source}: check the path.")
-    if config.model.type != "lkf" and baseline_name(config) == NONE:
+    if config.model.type != "lkf" and given_name(config) == NONE:
         raise UserError(
             "init.from_checkpoint starts a mixture or a baseline: take model=lkf with "
             "loss=mixture, or set it to null."

@@ -23,6 +23,7 @@ from lkf_plugin.config.derived import END, keep_derived, saved_run, settle_sched
 from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.methods.method import NONE
 
 CONFIG, RECORD = "config.yaml", "run.json"
 
@@ -122,6 +123,16 @@ def load_settings(folder: Path) -> dict[str, Any] | None:
                 f"{path} has {key}={value}: a run folder's settings hold values only, so take the "
                 "`${` out, or take a folder that this program wrote."
             )
+    return _renamed(settings)
+
+
+def _renamed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of earlier versions under the keys of this one: ``baseline`` became ``method``."""
+    if "method" not in settings and isinstance(settings.get("baseline"), dict):
+        method = settings.pop("baseline")
+        if method.get("name") == "none":
+            method["name"] = NONE
+        settings["method"] = method
     return settings
 
 

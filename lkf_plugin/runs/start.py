@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
-from lkf_plugin.methods.method import NONE, baseline_name
+from lkf_plugin.methods.method import NONE, given_name
 from lkf_plugin.runs.identity import Card, card_of_settings, compare, make_card, read_card
 from lkf_plugin.runs.resume import Resume, check_card
 from lkf_plugin.runs.settings import check_resume, plain
@@ -37,7 +37,7 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
     source = config.init.from_checkpoint
     if not source:
         return
-    mixture = baseline_name(config) == NONE
+    mixture = given_name(config) == NONE
     if mixture and config.model.type != "lkf":
         raise UserError(
             "init.from_checkpoint starts a mixture (model=lkf) or a baseline: leave it out, or "
@@ -64,10 +64,10 @@ def _as_many(card: Card | None, now: Card) -> bool:
 
 def _check_teacher(config: DictConfig, prepared: PreparedData) -> None:
     """A teacher has its student's network, process and tokenizer; its method is its own affair."""
-    source = config.baseline.get("teacher")
+    source = config.method.get("teacher")
     if not source:
         return
-    path = local_file(source, "baseline.teacher")
+    path = local_file(source, "method.teacher")
     card = read_card(read_checkpoint(path), path)
     now = card_of_settings(plain(config))
     now["tokenizer"] = tokenizer_card(prepared.tokenizer, str(config.data.tokenizer_name_or_path))

@@ -98,7 +98,7 @@ def _rows_with_gradient(loss: Mapping[str, Any], M: int) -> float:
 def _holds_all_logits(config: DictConfig, M: int) -> str:
     """``every`` position's logits, the ``gathered`` ones', or ``none`` at once."""
     head = config.loss.get("token_head", "auto")
-    method = OmegaConf.select(config, "baseline.name", default="none")
+    method = OmegaConf.select(config, "method.name", default="none")
     if method in ("ar", "sedd", "duo"):
         return "none"  # by chunks of rows
     if config.model.type != "lkf" or head == "mdlm":

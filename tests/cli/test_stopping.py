@@ -75,17 +75,19 @@ def test_the_last_validation_is_made_up_for_once(
 def test_between_two_batches_of_samples(
     tiny: Compose, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampled = ("eval.generate_samples=true", "trainer.num_sanity_val_steps=0")
+    # four batches of four samples: two of the blocks that MDLM's sampler draws
+    drawing = ("eval.generate_samples=true", "sampling.num_sample_batches=4")
+    sampled = (*drawing, "trainer.num_sanity_val_steps=0")
     run(tiny(*sampled, f"run_dir={tmp_path / 'unbroken'}"))
-    drawn, draw = [], Diffusion._sample
+    drawn, draw = [], Diffusion.draw_block
 
-    def interrupted(self: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
         drawn.append(self.trainer.global_step)
         os.kill(os.getpid(), signal.SIGINT)
         return draw(self, *args, **kwargs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Diffusion, "_sample", interrupted)
+        patched.setattr(Diffusion, "draw_block", interrupted)
         with pytest.raises(Preempted, match="130"):
             run(tiny(*sampled))
     assert drawn == [2]  # the second batch of the first validation was not begun

@@ -30,10 +30,10 @@ def test_warm_up_of_a_longer_run(compose: Compose) -> None:
 
 
 def test_curriculum_of_a_longer_run(compose: Compose) -> None:
-    before = saved(compose, "baseline=duo", "trainer.max_steps=1000")
-    longer = compose(*HERE, "baseline=duo", "trainer.max_steps=3000")
+    before = saved(compose, "method=duo", "trainer.max_steps=1000")
+    longer = compose(*HERE, "method=duo", "trainer.max_steps=3000")
     keep_derived(longer, before)
-    assert longer.baseline.curriculum.end == 500
+    assert longer.method.curriculum.end == 500
 
 
 def test_what_was_typed_is_left_for_the_comparison(compose: Compose) -> None:

@@ -20,7 +20,7 @@ Compose = Callable[..., DictConfig]
 STARTS = (
     (),
     ("model=lkf-tiny", "loss=mixture", "decode=best_of_m"),
-    ("baseline=duo",),
+    ("method=duo",),
     ("model=lkf", "loss=two_time", "model.trunk=native", "lr_scheduler=cosine_decay_warmup"),
     ("data=text", "data.path=a.txt", "lr_scheduler=linear_decay", "logger=wandb"),
 )

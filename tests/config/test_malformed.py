@@ -12,7 +12,7 @@ from lkf_plugin import cli
 
 Compose = Callable[..., DictConfig]
 LKF = ("model=lkf-tiny", "loss=mixture")
-DUO = ("baseline=duo",)
+DUO = ("method=duo",)
 COSINE = ("lr_scheduler=cosine_decay_warmup",)
 LINEAR = ("lr_scheduler=linear_decay",)
 TEXT = ("data=text", "data.path=book.txt")
@@ -44,7 +44,7 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("parameterization=mean", (), "parameterization is subs without a baseline"),
     ("backbone=unet", (), "is unknown: take dit, dimamba, ar or hf_dit"),
     ("diffusion=gaussian", (), "is unknown: take absorbing_state or uniform_state"),
-    ("diffusion=uniform_state", (), "take baseline=duo"),
+    ("diffusion=uniform_state", (), "take method=duo"),
     ("time_conditioning=yes_please", (), SWITCH),
     ("time_conditioning=1", (), SWITCH),
     ("subs_masking=0", (), SWITCH),
@@ -204,14 +204,14 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("eval.checkpoint_path=[a]", (), "must be a path"),
     ("eval.gen_ppl_eval_model_name_or_path={a: 1}", (), "must be a path"),
     # methods
-    ("baseline.name=gan", (), "is unknown: take none, ar, mdlm, sedd or duo"),
-    ("baseline.start=end", ("baseline=ar", "model=ar"), "is unknown: take mask or data"),
-    ("baseline.float64_draws=5", DUO, SWITCH),
-    ("baseline.last_pass=random", DUO, "is unknown: take greedy, ancestral or none"),
-    ("baseline.curriculum.columns=0", DUO, FROM_1),
-    ("baseline.curriculum.gamma_min=low", DUO, "must be a number, or null"),
-    ("baseline.curriculum.end=-1", DUO, FROM_0),
-    ("baseline.curriculum=off", DUO, "must be a group of settings"),
+    ("method.name=gan", (), "is unknown: take ar, auto, duo, lkf, mdlm or sedd"),
+    ("method.start=end", ("method=ar", "model=ar"), "is unknown: take mask or data"),
+    ("method.float64_draws=5", DUO, SWITCH),
+    ("method.last_pass=random", DUO, "is unknown: take greedy, ancestral or none"),
+    ("method.curriculum.columns=0", DUO, FROM_1),
+    ("method.curriculum.gamma_min=low", DUO, "must be a number, or null"),
+    ("method.curriculum.end=-1", DUO, FROM_0),
+    ("method.curriculum=off", DUO, "must be a group of settings"),
     # data
     ("data.kind=video", (), "is unknown"),
     ("data.kind=[text]", (), "data.kind"),

@@ -32,8 +32,8 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "commit": ((*TINY, "model.num_components=3"), "commit"),
     "best_of_m": ((*TINY, "model.num_components=3"), "best_of_m"),
     "M1": ((*TINY, "model.num_components=1"), "auto"),
-    "sedd": ((*PLAIN, "baseline=sedd"), "auto"),
-    "sedd, best of n": ((*PLAIN, "baseline=sedd"), "best_of_n"),
+    "sedd": ((*PLAIN, "method=sedd"), "auto"),
+    "sedd, best of n": ((*PLAIN, "method=sedd"), "best_of_n"),
 }
 
 

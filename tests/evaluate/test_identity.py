@@ -41,7 +41,7 @@ def other(value: Any) -> Any:
 
 def keys() -> list[tuple[str, str]]:
     """Every key of the groups, as the configuration has it with the network that has most."""
-    config = composed("model=lkf", "loss=mixture", "baseline=duo")
+    config = composed("model=lkf", "loss=mixture", "method=duo")
     return [
         (name, str(key))
         for name in WITHOUT_EFFECT
@@ -63,7 +63,7 @@ def digest_of(config: DictConfig) -> str:
 
 @pytest.fixture(scope="module")
 def config() -> DictConfig:
-    return composed("model=lkf", "loss=mixture", "baseline=duo")
+    return composed("model=lkf", "loss=mixture", "method=duo")
 
 
 @pytest.mark.parametrize(("name", "key"), keys())

@@ -26,9 +26,9 @@ def config(*overrides: str) -> DictConfig:
     [
         (("model=lkf", "loss=mixture"), "lkf"),
         ((), "mdlm"),
-        (("baseline=mdlm",), "mdlm"),
-        (("baseline=ar", "model=ar"), "ar"),
-        (("baseline=duo",), "duo"),
+        (("method=mdlm",), "mdlm"),
+        (("method=ar", "model=ar"), "ar"),
+        (("method=duo",), "duo"),
         (("host=mdlm", "parameterization=d3pm"), "d3pm"),
     ],
 )

@@ -76,7 +76,7 @@ def written(tmp_path):
 def test_weights_and_average_load_name_for_name(written, module_of, tmp_path, layout, method):
     path, network = written(layout)
     overrides = import_checkpoint(path, tmp_path / "out.ckpt", trust_pickle=True)
-    assert f"baseline={method}" in overrides and "model.n_heads=2" in overrides
+    assert f"method={method}" in overrides and "model.n_heads=2" in overrides
     module = module_of(method)
     module.backbone.float()
     assert load_weights(module, tmp_path / "out.ckpt") == {"step": 9}
@@ -139,7 +139,7 @@ def test_an_ar_checkpoint_loads(tmp_path):
     }
     torch.save(content, tmp_path / "ar.ckpt")
     overrides = import_checkpoint(tmp_path / "ar.ckpt", tmp_path / "out.ckpt", True)
-    assert {"baseline=ar", "baseline.start=data", "model.length=16"} <= set(overrides)
+    assert {"method=ar", "method.start=data", "model.length=16"} <= set(overrides)
 
 
 # --- the mask's row ----------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_an_imported_checkpoint_is_evaluated_and_trained_on(written, config_of, 
     target = tmp_path / "out.ckpt"
     import_checkpoint(path, target, True)
     report = run(config_of("sedd", "mode=ppl_eval", f"eval.checkpoint_path={target}"))
-    assert report["baseline"] == "sedd" and report["metrics"]["val/nll_se"] > 0
+    assert report["method"] == "sedd" and report["metrics"]["val/nll_se"] > 0
     logged = run(config_of("sedd", f"init.from_checkpoint={target}", "trainer.max_steps=1"))
     assert logged["trainer/loss"] > 0
     module_weights = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["ema"]

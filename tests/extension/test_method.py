@@ -47,7 +47,7 @@ METHODS.add("pulled")(Method(Pulled, TaughtSettings, check=check_rounds, label="
 '''
 GROUP = """# @package _global_
 host: builtin
-baseline:
+method:
   name: my_pulled_method.pulled
   float64_draws: true
   teacher: ???
@@ -60,9 +60,9 @@ def method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     """Composes a command line with the new method; its file lies in a folder of its own."""
     register_resolvers()
     code = tmp_path / "code"
-    (code / "baseline").mkdir(parents=True)
+    (code / "method").mkdir(parents=True)
     (code / "my_pulled_method.py").write_text(METHOD)
-    (code / "baseline" / "pulled.yaml").write_text(GROUP)
+    (code / "method" / "pulled.yaml").write_text(GROUP)
     monkeypatch.syspath_prepend(str(code))
 
     def composed(name: str, *overrides: str) -> DictConfig:
@@ -83,7 +83,7 @@ def last(tmp_path: Path, name: str) -> dict[str, Any]:
 def test_teacher_and_rounds_resume_bit_for_bit(method: Callable[..., DictConfig], tmp_path: Path):
     cli.run(method("teacher"))
     teacher = tmp_path / "teacher" / "checkpoints" / "last.ckpt"
-    words = ("baseline=pulled", f"baseline.teacher={teacher}", "training.ema=0.9")
+    words = ("method=pulled", f"method.teacher={teacher}", "training.ema=0.9")
     cli.run(method("whole", *words))
     whole = last(tmp_path, "whole")
     assert whole["teacher"]["round"] == 1
@@ -109,7 +109,7 @@ def test_the_second_teacher_is_the_student_of_the_first_round(
 ):
     cli.run(method("teacher"))
     teacher = tmp_path / "teacher" / "checkpoints" / "last.ckpt"
-    words = ("baseline=pulled", f"baseline.teacher={teacher}", "training.ema=0")
+    words = ("method=pulled", f"method.teacher={teacher}", "training.ema=0")
     keep = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
     cli.run(method("run", *words, *keep))
     student = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-4.ckpt")["state_dict"]
@@ -120,9 +120,9 @@ def test_the_second_teacher_is_the_student_of_the_first_round(
 def test_mistakes_are_told(method: Callable[..., DictConfig], tmp_path: Path):
     cli.run(method("teacher"))
     teacher = tmp_path / "teacher" / "checkpoints" / "last.ckpt"
-    words = ("baseline=pulled", f"baseline.teacher={teacher}")
-    with pytest.raises(UserError, match="baseline.rounds=3 must divide trainer.max_steps=8"):
-        cli.run(method("run", *words, "baseline.rounds=3"))
+    words = ("method=pulled", f"method.teacher={teacher}")
+    with pytest.raises(UserError, match="method.rounds=3 must divide trainer.max_steps=8"):
+        cli.run(method("run", *words, "method.rounds=3"))
     with pytest.raises(UserError, match="hidden_size"):
         cli.run(method("run", *words, "model.hidden_size=32"))
     assert not (tmp_path / "run" / "checkpoints").exists()

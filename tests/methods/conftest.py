@@ -49,7 +49,7 @@ def config_of(tmp_path: Path) -> Callable[..., DictConfig]:
 
     def composed(name: str, *overrides: str) -> DictConfig:
         with initialize_config_dir(str(cli.config_folder()), version_base="1.3"):
-            config = compose("config", [*TINY, f"baseline={name}", *places, *overrides])
+            config = compose("config", [*TINY, f"method={name}", *places, *overrides])
         with open_dict(config):
             config.pop("hydra", None)
         return config

@@ -60,7 +60,7 @@ def test_untrained_head_is_uniform_over_all_but_the_mask(config_of):
 
 @pytest.mark.parametrize(("start", "predicted"), (("mask", 32), ("data", 31)))
 def test_loss_is_the_chain_rule(module_of, start, predicted):
-    module = module_of("ar", f"baseline.start={start}")
+    module = module_of("ar", f"method.start={start}")
     x = torch.randint(0, MASK, (2, 32))
     attention = torch.ones_like(x)
     attention[1, 20:] = 0

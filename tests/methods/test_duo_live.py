@@ -111,7 +111,7 @@ def pair(build, dtype):
     """The same without the curriculum, in ``dtype``."""
 
     def plain(theirs: Sequence[str] = (), ours: Sequence[str] = ()) -> tuple[Any, DUO]:
-        modules = build("duo_base", theirs, ("baseline.curriculum.end=0", *ours))
+        modules = build("duo_base", theirs, ("method.curriculum.end=0", *ours))
         return tuple(module.to(dtype) for module in modules)
 
     return plain
@@ -168,7 +168,7 @@ def test_a_training_step_agrees(pair, texts, dtype, dropout):
 def test_sampling_steps_agree(duo, pair, dtype, last_pass, steps):
     """Weights of every draw, and the chain that the same random numbers make of them."""
     theirs, ours = pair(
-        theirs=(f"sampling.noise_removal={last_pass}",), ours=(f"baseline.last_pass={last_pass}",)
+        theirs=(f"sampling.noise_removal={last_pass}",), ours=(f"method.last_pass={last_pass}",)
     )
     original, mine = [], []
     draw = upstream.recorded(duo.trainer_base.sample_categorical, original)
@@ -199,7 +199,7 @@ def test_a_curriculum_step_agrees(build, texts, tau_log10, close):
     theirs, ours = build(
         "duo",
         [f"algo.curriculum.gumbel_tau_log10_{end}={tau_log10}" for end in ends],
-        [f"baseline.curriculum.tau_log10_{end}={tau_log10}" for end in ends],
+        [f"method.curriculum.tau_log10_{end}={tau_log10}" for end in ends],
     )
     theirs._gamma_to_alpha_dalpha = lambda gamma, t: ours.curriculum.signal(t, V)[1:]
     torch.manual_seed(5)

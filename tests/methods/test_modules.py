@@ -101,8 +101,8 @@ def test_native_trunk_has_positions(module_of, name):
 @pytest.mark.parametrize("tau_log10", (-1, -3))
 def test_duo_reads_soft_tokens_early_and_hard_ones_late(module_of, batch, trunk, tau_log10):
     extra = ("+model.trunk=native",) if trunk == "native" else ()
-    taus = [f"baseline.curriculum.tau_log10_{end}={tau_log10}" for end in ("start", "end")]
-    module = module_of("duo", "baseline.curriculum.columns=8", *extra, *taus).train()
+    taus = [f"method.curriculum.tau_log10_{end}={tau_log10}" for end in ("start", "end")]
+    module = module_of("duo", "method.curriculum.columns=8", *extra, *taus).train()
     x = batch[0]
     module._optimizer_step = lambda: 0
     torch.manual_seed(2)
@@ -188,4 +188,4 @@ def test_build_module_takes_the_group(config_of):
     for name in (*DIFFUSION, "ar"):
         module = build_module(config_of(name), agreetext_tokenizer())
         assert type(module).__name__.lower() == name
-    assert type(build_module(config_of("none"), agreetext_tokenizer())) is Diffusion
+    assert type(build_module(config_of("auto"), agreetext_tokenizer())) is Diffusion

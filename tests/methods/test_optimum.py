@@ -12,7 +12,7 @@ from lkf_plugin.corpora import agreetext
 
 CLAUSES = 4
 PLAIN = "experiment=agreetext_baseline"
-GAMMAS = ("baseline.curriculum.gamma_min=null", "baseline.curriculum.gamma_max=null")
+GAMMAS = ("method.curriculum.gamma_min=null", "method.curriculum.gamma_max=null")
 
 
 @pytest.mark.slow
@@ -29,7 +29,7 @@ def test_likelihood_reaches_the_optimum(tmp_path, name, overrides, tolerance):
     """A NELBO has Monte Carlo error of its own, so two standard errors are allowed on top."""
     register_resolvers()
     settings = [
-        *(["experiment=agreetext_ar"] if name == "ar" else [PLAIN, f"baseline={name}"]),
+        *(["experiment=agreetext_ar"] if name == "ar" else [PLAIN, f"method={name}"]),
         *overrides,
         "trainer.limit_val_batches=1.0",
         f"run_dir={tmp_path / 'run'}",

@@ -105,7 +105,7 @@ def test_a_judge_is_part_of_the_record(tmp_path):
 
     def config(*overrides):
         with initialize_config_dir(str(cli.config_folder()), version_base="1.3"):
-            return compose("config", [*kept, "baseline=sedd", *corpus, *places, *overrides])
+            return compose("config", [*kept, "method=sedd", *corpus, *places, *overrides])
 
     run(config())
     report = run(config("mode=sample_eval", *judge))

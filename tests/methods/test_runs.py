@@ -19,7 +19,7 @@ def test_train_evaluate_and_sample(config_of, tmp_path, name):
     logged = run(config_of(name))
     assert logged["val/nll"] > 0 and logged["val/nll_se"] > 0
     report = run(config_of(name, "mode=ppl_eval"))
-    assert report["baseline"] == name
+    assert report["method"] == name
     assert report["metrics"]["val/nll"] == pytest.approx(logged["val/nll"], abs=1e-9)
     sampled = run(config_of(name, "mode=sample_eval"))
     chain = 32 if name == "ar" else 3
@@ -35,7 +35,7 @@ def test_train_evaluate_and_sample(config_of, tmp_path, name):
 
 def test_a_run_goes_on_where_it_stopped(config_of, tmp_path):
     """DUO's curriculum follows the step, so a resumed run is the unbroken one."""
-    fixed = "baseline.curriculum.end=3"
+    fixed = "method.curriculum.end=3"
     run(config_of("duo", fixed))
     whole = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt")["state_dict"]
     other = f"run_dir={tmp_path / 'other'}"
@@ -53,17 +53,17 @@ def test_a_run_goes_on_where_it_stopped(config_of, tmp_path):
         ("sedd", ("sampling.predictor=ddpm",), "analytic or euler"),
         ("duo", ("sampling.predictor=analytic",), "ancestral"),
         ("duo", ("diffusion=absorbing_state",), "diffusion is uniform_state"),
-        ("duo", ("baseline.last_pass=never",), "last_pass"),
-        ("duo", ("baseline.curriculum.start=9",), "curriculum.start"),
-        ("duo", ("baseline.curriculum.gamma_min=0",), "gamma_min"),
+        ("duo", ("method.last_pass=never",), "last_pass"),
+        ("duo", ("method.curriculum.start=9",), "curriculum.start"),
+        ("duo", ("method.curriculum.gamma_min=0",), "gamma_min"),
         ("duo", ("sampling.prompt=these",), "sampling.prompt=null"),
-        ("ar", ("baseline.start=end",), "mask or data"),
+        ("ar", ("method.start=end",), "mask or data"),
         ("ar", ("T=10",), "T=0"),
         ("mdlm", ("model=lkf", "loss=mixture", "model.latent_blocks=1"), "without a latent"),
         ("mdlm", ("decode=commit",), "best_of_n"),
         ("mdlm", ("decode=best_of_n", "decode.selector=evidence"), "nelbo"),
-        ("none", ("diffusion=uniform_state",), "baseline=duo"),
-        ("none", ("parameterization=sedd",), "baseline=sedd"),
+        ("auto", ("diffusion=uniform_state",), "method=duo"),
+        ("auto", ("parameterization=sedd",), "method=sedd"),
     ],
 )
 def test_mistakes_are_told(config_of, name, overrides, told):

@@ -153,7 +153,7 @@ def test_sampling_steps_agree(sedd, pair, dtype, predictor, steps, eps):
     A chain that stops at ``eps`` = 0.3 leaves masks to the last pass. There the random numbers
     part, because theirs has no column for the mask, so only the weights are compared.
     """
-    settings = (f"sampling.predictor={predictor}", "baseline.float64_draws=false")
+    settings = (f"sampling.predictor={predictor}", "method.float64_draws=false")
     theirs, ours = pair(0.0, *settings)
     original, mine = [], []
     draw = upstream.recorded(sedd.catsample.sample_categorical, original)

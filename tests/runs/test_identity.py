@@ -54,7 +54,7 @@ def test_what_only_starts_or_speeds_up_training_does_not(tiny: Compose, override
 
 
 def test_methods(tiny: Compose) -> None:
-    plain, baseline, mixture = card(tiny()), card(tiny("baseline=mdlm")), card(tiny(*LKF))
+    plain, baseline, mixture = card(tiny()), card(tiny("method=mdlm")), card(tiny(*LKF))
     assert plain["method"] == baseline["method"]  # one network, one loss
     with pytest.raises(UserError, match="by the method lkf, and the settings describe mdlm"):
         compare(mixture, plain, "p", ("tokenizer",))

@@ -59,7 +59,7 @@ def test_evaluation_and_start_take_local_files_only(tiny: Compose, run: Run) -> 
     for overrides in (
         ("mode=ppl_eval", f"eval.checkpoint_path={address}"),
         ("mode=sample_eval", f"eval.checkpoint_path={address}"),
-        ("baseline=mdlm", f"init.from_checkpoint={address}"),
+        ("method=mdlm", f"init.from_checkpoint={address}"),
     ):
         with pytest.raises(UserError, match="is an address, and checkpoints are local files"):
             run(tiny(*overrides))

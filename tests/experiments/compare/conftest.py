@@ -41,10 +41,10 @@ def tiny_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     path = tmp_path_factory.mktemp("text") / "corpus.txt"
     path.write_text("\n".join(sentence(i, words=30) for i in range(40)) + "\n")
     plain = ("experiment=sotu_baseline", *TINY, f"data.path={path}")
-    null = ("baseline.curriculum.gamma_min=null", "baseline.curriculum.gamma_max=null")
+    null = ("method.curriculum.gamma_min=null", "method.curriculum.gamma_max=null")
     return {
         "ar": Row(("experiment=sotu_ar", *plain[1:])),
-        "duo": Row((*plain, "baseline=duo", *null)),
+        "duo": Row((*plain, "method=duo", *null)),
         "lkf-M1": Row(("experiment=sotu", *plain[1:])),
         "lkf-M8": Row(("experiment=sotu-mixture", *plain[1:]), start="lkf-M1"),
     }

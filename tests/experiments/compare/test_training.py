@@ -65,7 +65,7 @@ def test_the_mixture_starts_from_the_factorised_run_of_the_same_comparison(
 def test_a_run_of_another_seed_or_length_is_refused(
     tmp_path: Path, commands: list[Sequence[str]]
 ) -> None:
-    rows = {"mdlm": Row(("experiment=sotu_baseline", "baseline=mdlm"))}
+    rows = {"mdlm": Row(("experiment=sotu_baseline", "method=mdlm"))}
     train_row(tmp_path, rows, "mdlm", 1, 4)
     with pytest.raises(UserError, match="seed=1 and 2 was asked for"):
         train_row(tmp_path, rows, "mdlm", 2, 4)
