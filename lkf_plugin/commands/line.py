@@ -105,7 +105,7 @@ def of_run(folder: Path, given: Sequence[str]) -> list[str]:
     Raises:
         UserError: no run folder, or settings that no command line gives.
     """
-    from lkf_plugin.runs.command_line import command_line_of
+    from lkf_plugin.runs.command_line import command_line_of, word
     from lkf_plugin.runs.settings import load_settings
 
     settings = load_settings(folder)
@@ -117,7 +117,8 @@ def of_run(folder: Path, given: Sequence[str]) -> list[str]:
             f"The settings of {folder} are of another version: name them by hand "
             f"(python main.py run_dir={folder} ...)."
         )
-    places = [f"run_dir={folder.resolve()}", f"data.cache_dir={settings['data']['cache_dir']}"]
+    cache = word(settings["data"]["cache_dir"])
+    places = [f"run_dir={word(str(folder.resolve()))}", f"data.cache_dir={cache}"]
     own = [one for one in (*found.overrides, *places) if not _replaced(one, given)]
     return [*own, *given]
 

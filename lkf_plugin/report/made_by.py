@@ -39,7 +39,7 @@ def training_command(folder: Path) -> str:
     settings = load_settings(folder)
     assert settings is not None
     found = command_line_of(settings)
-    places = [f"run_dir={folder}"]
+    places = [f"run_dir={word(str(folder))}"]
     said = " ".join(["lkf train", *(shlex.quote(one) for one in (*found.overrides, *places))])
     return said if found.exact else f"{said}  # some settings are of another version"
 

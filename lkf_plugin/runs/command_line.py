@@ -14,15 +14,25 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.config.folder import config_folder
 from lkf_plugin.runs.settings import flatten, plain
 
-GROUPS = ("model", "data", "loss", "baseline", "decode", "noise", "lr_scheduler", "strategy")
+GROUPS = ("model", "data", "loss", "method", "decode", "noise", "lr_scheduler", "strategy")
 # Of the place, of other commands, or worked out of the rest of the settings by the program.
-NOT_SAID: tuple[str, ...] = ("mode", "run_dir", "checkpointing", "callbacks", "logger", "wandb", "experiment")
+NOT_SAID: tuple[str, ...] = (
+    "mode",
+    "run_dir",
+    "checkpointing",
+    "callbacks",
+    "logger",
+    "wandb",
+    "experiment",
+)
 NOT_SAID += ("data.cache_dir", "eval.checkpoint_path")
 _ROUNDS = 4
 
@@ -58,7 +68,10 @@ def command_line_of(settings: Mapping[str, Any], leave_out: Sequence[str] = ()) 
     changes: dict[str, str] = {}
     differing: dict[str, Any] = {}
     for number in range(_ROUNDS):
-        composed, followers = _composed([*chosen, *changes.values()])
+        try:
+            composed, followers = _composed([*chosen, *changes.values()])
+        except (HydraException, OmegaConfBaseException):  # a name that no command line can hold
+            return CommandLine([*chosen, *changes.values()], False)
         differing = {
             key: value
             for key, value in wanted.items()
@@ -98,7 +111,11 @@ def _best_file(group: str, settings: Mapping[str, Any]) -> str:
 
 
 def _says(values: Mapping[str, Any], own: Mapping[str, Any], key: str) -> bool:
-    return key in values and key in own and values[key] == own[key]
+    """Whether file and settings have one value of a key, as far as the file knows it."""
+    if key not in values or key not in own:
+        return False
+    start, follows, _ = str(values[key]).partition("${")
+    return str(own[key]).startswith(start) if follows else bool(values[key] == own[key])
 
 
 def _defaults() -> set[str]:
@@ -143,7 +160,7 @@ def word(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{word(one)}" for key, one in value.items()) + "}"
     text = str(value)
-    if text and all(c.isascii() and (c.isalnum() or c in "_-./~") for c in text):
+    if text and all(c.isascii() and (c.isalnum() or c in "_-./") for c in text):
         plain_text = yaml.safe_load(text)
         if isinstance(plain_text, str):
             return text

@@ -131,7 +131,7 @@ def _overrides(sizes: Mapping[str, Any], own: Mapping[str, Any], averaged: bool)
     settings = ["model=lkf", "loss=mixture"] if mixture else ["model=small", "loss=mdlm"]
     settings += [f"model.{key}={sizes[key]}" for key in keys]
     if not mixture and sizes["trunk"] == "native":
-        settings += ["baseline=mdlm", "+model.trunk=native"]
+        settings += ["method=mdlm", "+model.trunk=native"]
     settings.append(f"time_conditioning={str(sizes['time_conditioning']).lower()}")
     settings += [f"T={own['T']}"] if isinstance(own.get("T"), int) else []
     settings += [] if averaged else ["training.ema=0"]

@@ -124,7 +124,7 @@ def read_export(run: Path, checkpoint: str | None = None) -> Export:
     method = (card.get("method") or {}).get("name")
     if method not in EXPORTED:
         raise UserError(
-            f"{run} was trained with baseline={method}, which the hub's modelling file has not: "
+            f"{run} was trained with method={method}, which the hub's modelling file has not: "
             "export an LKF or MDLM run, or take scripts/import_checkpoint.py --export."
         )
     for key, value in (card.get("network") or {}).items():

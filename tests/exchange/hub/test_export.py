@@ -245,9 +245,9 @@ def test_a_baseline_is_refused(exports: dict[str, Exported], tmp_path: Path) -> 
     checkpoint["lkf_card"]["method"]["name"] = "sedd"
     torch.save(checkpoint, folder / "checkpoints" / "last.ckpt")
     settings = yaml.safe_load((source / "config.yaml").read_text())
-    settings["baseline"] = {"name": "sedd", "float64_draws": True}
+    settings["method"] = {"name": "sedd", "float64_draws": True}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-    with pytest.raises(UserError, match="baseline=sedd"):
+    with pytest.raises(UserError, match="method=sedd"):
         export_run(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
