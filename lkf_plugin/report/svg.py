@@ -57,16 +57,16 @@ def chart(title: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
     if not shown:
         return ""
     xs = [point[0] for one in shown for point in one.points]
-    ys = [point[1] for one in shown for point in one.points]
+    ys = [value for one in shown for point in one.points for value in _ends(point, y)]
     to_x = _scale(xs, x.log, LEFT, WIDTH - RIGHT)
     to_y = _scale(ys, y.log, HEIGHT - BOTTOM, TOP)
     name = html.escape(title, quote=True)
     parts = [
-        f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">',
+        f"<figure><figcaption>{html.escape(title)}</figcaption>",
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">',
         *_axes(x, y, xs, ys, to_x, to_y),
         *(_line(one, to_x, to_y, x, y) for one in shown),
         "</svg>",
-        f"<figcaption>{html.escape(title)}</figcaption>",
         '<ul class="legend">',
         *(f"<li>{_key(one)}{html.escape(one.label)}</li>" for one in shown),
         "</ul></figure>",
@@ -80,6 +80,14 @@ def _drawable(one: Series, x: Axis, y: Axis) -> Series:
 
     points = [p for p in one.points if fits(p[0], x) and fits(p[1], y)]
     return Series(one.label, points, one.color, one.mark, one.dashed)
+
+
+def _ends(point: tuple[float, float, float | None], y: Axis) -> tuple[float, float]:
+    """Ends of a point's error bar; the point itself where it has none that can be drawn."""
+    _, value, se = point
+    if not se or not math.isfinite(se) or (y.log and value <= se):
+        return value, value
+    return value - se, value + se
 
 
 def _scale(values: Sequence[float], log: bool, low: float, high: float) -> Callable[[float], float]:
@@ -152,11 +160,9 @@ def _line(
     parts = [f'<g class="s{one.color % COLORS}"><polyline points="{path}"{dashed}/>']
     for px, py, se in one.points if one.mark is not None else ():
         at_x, at_y = to_x(px), to_y(py)
-        if se and math.isfinite(se) and (py - se > 0 or not y.log):
-            ends = to_y(py - se), to_y(py + se)
-            parts.append(
-                f'<line x1="{at_x:.1f}" y1="{ends[0]:.1f}" x2="{at_x:.1f}" y2="{ends[1]:.1f}"/>'
-            )
+        low, high = (to_y(value) for value in _ends((px, py, se), y))
+        if low != high:
+            parts.append(f'<line x1="{at_x:.1f}" y1="{low:.1f}" x2="{at_x:.1f}" y2="{high:.1f}"/>')
         error = "" if se is None else f" ± {se:.2g}"
         title = html.escape(f"{one.label}: {x.label} {px:g}, {y.label} {py:.4g}{error}")
         parts.append(f"{_mark(one.mark or 0, at_x, at_y)[:-2]}><title>{title}</title></path>")

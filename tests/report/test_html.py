@@ -174,6 +174,8 @@ def test_charts_keep_to_their_data() -> None:
     assert len(points) == 2 and "a&lt;b" in text and "nan" not in text
     (x1, y1), (x2, y2) = (tuple(map(float, one.split(","))) for one in points)
     assert svg.LEFT <= x1 < x2 <= svg.WIDTH and svg.TOP <= y2 < y1 <= svg.HEIGHT - svg.BOTTOM
+    bar = re.findall(r'<g class="s1">.*?<line [^>]*y1="([^"]+)"[^>]*y2="([^"]+)"', text)[0]
+    assert svg.TOP <= float(bar[1]) < y1 < float(bar[0]) <= svg.HEIGHT - svg.BOTTOM
     assert svg.chart("t", [svg.Series("none", [])], svg.Axis("x"), svg.Axis("y")) == ""
     for low, high, log in (
         (0.1, 7, False),
