@@ -69,7 +69,7 @@ bench: $(JUDGE)
 	  echo "== $$script"; $(PY) $$script; done
 
 kills: $(INSTALLED)
-	$(PY) benchmarks/kill_runs.py --kills 100 --record docs/records/reliability/kills.json \
+	$(PY) benchmarks/kill_runs.py --kills 100 --records docs/records/reliability \
 	  --page docs/reliability.md
 
 judge: $(JUDGE)

@@ -145,17 +145,17 @@ def training(sheet: Sheet, device: Device, shape: Shape, gemm: float, repeats: i
 
 
 def sampling(sheet: Sheet, device: Device, shape: Shape, gemm: float, steps: int) -> None:
-    kinds = {
-        "MDLM": (0, ""),
-        "single chain, M=1": (1, "commit"),
-        "single chain, M=8": (8, "commit"),
-        "single chain, M=8, captured": (8, "commit", "sampling.compile_mode=reduce-overhead"),
-        "best of 8, nelbo": (8, "best_of_m", "decode.selector=nelbo"),
-        "best of 8, evidence": (8, "best_of_m", "decode.selector=evidence"),
-        "best of 8, halving": (8, "halving"),
+    kinds: dict[str, tuple[int, list[str]]] = {
+        "MDLM": (0, [""]),
+        "single chain, M=1": (1, ["commit"]),
+        "single chain, M=8": (8, ["commit"]),
+        "single chain, M=8, captured": (8, ["commit", "sampling.compile_mode=reduce-overhead"]),
+        "best of 8, nelbo": (8, ["best_of_m", "decode.selector=nelbo"]),
+        "best of 8, evidence": (8, ["best_of_m", "decode.selector=evidence"]),
+        "best of 8, halving": (8, ["halving"]),
     }
     rows, mdlm = [], 0.0
-    for name, (M, *decode) in kinds.items():
+    for name, (M, decode) in kinds.items():
         module = module_for(shape, M, *decode).to(device.kind)
 
         def run(module: Any = module) -> None:

@@ -1,7 +1,7 @@
 """Kills runs at random moments, starts them again by the same command, and compares the end.
 
     python benchmarks/kill_runs.py --kills 100
-    python benchmarks/kill_runs.py --kills 100 --record docs/records/reliability/kills.json \
+    python benchmarks/kill_runs.py --kills 100 --records docs/records/reliability \
         --page docs/reliability.md
 
 A tiny mixture is trained, validated, sampled and saved, by one process and by two (DDP over gloo).
@@ -38,8 +38,11 @@ from typing import Any
 import torch
 
 from experiments.pages.blocks import fill_file
-from lkf_plugin.records.provenance import code_version, machine
-from lkf_plugin.runs.settings import write_atomically
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.markdown import markdown_table
+from lkf_plugin.records.provenance import code_version, library_versions, machine
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import write_record
 
 HERE = Path(__file__).resolve().parent
 SIGNALS = ("TERM", "INT", "KILL")
@@ -392,54 +395,60 @@ def _one_run(
     return hit
 
 
-def record(kills: list[Kill], runs: int, seed: int, seconds: float) -> dict[str, Any]:
-    """The result as plain data."""
-    cells = {}
+def record(kills: list[Kill], runs: int, seed: int, seconds: float) -> Record:
+    """The result, a record of kind ``kills``."""
+    cells: dict[tuple[str, int, str], Counter[str]] = {}
     for kill in kills:
         cell = cells.setdefault((kill.phase, kill.processes, kill.name), Counter())
         cell["killed"] += kill.killed
         cell["equal"] += kill.killed and not kill.problem
-    return {
-        "title": "Kills at random moments",
-        "kills": sum(kill.killed for kill in kills),
-        "equal": sum(kill.killed and not kill.problem for kill in kills),
-        "runs": runs,
-        "seed": seed,
-        "seconds": round(seconds),
-        "date": datetime.date.today().isoformat(),
-        "code": code_version(),
-        "torch": torch.__version__,
-        "machine": machine(),
-        "cells": [
-            {"phase": phase, "processes": processes, "signal": name, **count}
-            for (phase, processes, name), count in sorted(cells.items())
-        ],
-        "problems": [
-            {"signal": k.name, "phase": k.phase, "processes": k.processes, "problem": k.problem}
-            for k in kills
-            if k.problem
-        ],
-    }
+    return Record(
+        kind="kills",
+        name="kills",
+        subject={"run": list(TINY)},
+        settings={"kills": len(kills), "seed": seed},
+        metrics={
+            "killed": Estimate(sum(cell["killed"] for cell in cells.values())),
+            "equal": Estimate(sum(cell["equal"] for cell in cells.values())),
+            "runs": Estimate(runs),
+            "seconds": Estimate(round(seconds)),
+        },
+        series={
+            "cells": [
+                {"phase": phase, "processes": processes, "signal": name, **count}
+                for (phase, processes, name), count in sorted(cells.items())
+            ],
+            "problems": [
+                {"signal": k.name, "phase": k.phase, "processes": k.processes, "problem": k.problem}
+                for k in kills
+                if k.problem
+            ],
+        },
+        labels={"date": datetime.date.today().isoformat()},
+        code=code_version(),
+        libraries=library_versions(),
+        machine=machine(),
+    )
 
 
-def table(result: dict[str, Any]) -> str:
+def table(result: Record) -> str:
     """The record as Markdown: of each cell, how many of its kills ended equal."""
-    cells = {(c["phase"], c["processes"], c["signal"]): c for c in result["cells"]}
+    cells = {(c["phase"], c["processes"], c["signal"]): c for c in result.series["cells"]}
     head = [f"{name}, {count} process{'es' * (count > 1)}" for count in (1, 2) for name in SIGNALS]
-    lines = [f"| killed while | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+    rows = []
     for phase in PHASES:
         row = []
         for count, name in itertools.product((1, 2), SIGNALS):
             cell = cells.get((phase, count, name))
             row.append("" if cell is None else f"{cell['equal']} of {cell['killed']}")
-        lines.append(f"| {phase} | {' | '.join(row)} |")
-    lines += [
-        "",
-        f"{result['equal']} of {result['kills']} kills ended bit-equal, in {result['runs']} runs "
-        f"({result['seconds']} s on {result['machine']['cpu']}, torch {result['torch']}, "
-        f"seed {result['seed']}, {result['date']}).",
-    ]
-    return "\n".join(lines)
+        rows.append([phase, *row])
+    return (
+        f"{markdown_table(['killed while', *head], rows)}\n\n"
+        f"{result.value('equal')} of {result.value('killed')} kills ended bit-equal, in "
+        f"{result.value('runs')} runs ({result.value('seconds')} s on {result.machine['cpu']}, "
+        f"torch {result.libraries['torch']}, seed {result.setting('seed')}, "
+        f"{result.labels['date']})."
+    )
 
 
 def main() -> int:
@@ -447,7 +456,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kills runs and compares their end.")
     parser.add_argument("--kills", type=int, default=20, help="how many (default 20)")
     parser.add_argument("--seed", type=int, default=0, help="of the plan")
-    parser.add_argument("--record", type=Path, help="file for the result")
+    parser.add_argument("--records", type=Path, help="folder for the record of the result")
     parser.add_argument("--page", type=Path, help="page with the marker <!-- table: kills -->")
     parser.add_argument("--keep", type=Path, help="an empty folder for the runs, which then stay")
     args = parser.parse_args()
@@ -461,14 +470,14 @@ def main() -> int:
         )
         runs = carry_out(kills, folder.resolve())
     result = record(kills, runs, args.seed, time.monotonic() - start)
-    if args.record:
-        write_atomically(args.record, json.dumps(result, indent=1) + "\n")
+    if args.records:
+        write_record(result, args.records)
     if args.page:
         fill_file(args.page, {"kills": table(result)})
     print(table(result))
-    for one in result["problems"]:
+    for one in result.series["problems"]:
         print(one, file=sys.stderr)
-    return 1 if result["problems"] else 0
+    return 1 if result.series["problems"] else 0
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class TellPhases(L.Callback):
 def child(args: list[str], log: str, env: dict[str, str]) -> None:
     """The command line in a forked process; never returns."""
     os.environ.update(env)
-    rank_zero_only.rank = int(env.get("LOCAL_RANK", "0"))  # was read at import
+    rank_zero_only.rank = int(env.get("LOCAL_RANK", "0"))  # type: ignore[attr-defined]  # was read at import
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -3,21 +3,21 @@
     python benchmarks/page.py
     python benchmarks/page.py --records docs/records/performance --page docs/performance.md
 
-The scripts write outputs/bench/NAME-THREADSt.json: copy the ones to show to the records' folder.
-training-2t.json fills the block <!-- table: training-2t -->, and so on; the targets of all of them
-fill <!-- table: targets -->.
+The scripts write records to outputs/bench: copy the ones to show to the records' folder. The record
+training-2t fills the block <!-- table: training-2t -->, and so on; the targets of all of them fill
+<!-- table: targets -->.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from sheet import TARGET_CAPTION, dependencies, markdown
+from sheet import KIND, TARGET_CAPTION, dependencies, markdown
 
 from experiments.pages.command import page_command
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.store import read_records
 
 TARGETS = "targets"
 
@@ -26,24 +26,24 @@ def blocks(records: Path) -> dict[str, str]:
     """Name of a block -> its content.
 
     Raises:
-        UserError: no record is there, or a file is none.
+        UserError: no record is there, a file is none of a benchmark, or two are of one name.
     """
-    paths = sorted(records.glob("*.json"))
-    if not paths:
+    kept = read_records(records)
+    if not kept:
         raise UserError(f"{records} holds no record: copy outputs/bench/*.json of `make bench`.")
     found: dict[str, str] = {}
     asked: dict[int, dict[str, Any]] = {}  # by number of threads
-    for path in paths:
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            tables = {one["name"]: one for one in record["tables"]}
-            if targets := tables.pop(TARGETS, None):
-                at = asked.setdefault(record["machine"]["threads"], {})
-                at.update({(label, most): cells for label, most, *cells in targets["rows"]})
-            parts = [dependencies(record), *(markdown(one) for one in tables.values())]
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is no record of a benchmark ({error!r}): remove it.") from None
-        found[path.stem] = "\n\n".join(parts)
+    for record in kept:
+        if record.kind != KIND:
+            raise UserError(f"{record.file_name} is no record of a benchmark: remove it.")
+        if record.name in found:
+            raise UserError(f"{records} holds two records called {record.name}: keep one of them.")
+        tables = {one["name"]: one for one in record.series["tables"]}
+        if targets := tables.pop(TARGETS, None):
+            at = asked.setdefault(record.settings["threads"], {})
+            at.update({(label, most): cells for label, most, *cells in targets["rows"]})
+        parts = [dependencies(record), *(markdown(one) for one in tables.values())]
+        found[record.name] = "\n\n".join(parts)
     if asked:
         found[TARGETS] = markdown(_side_by_side(asked))
     return found

@@ -56,7 +56,9 @@ class Variant:
         return module
 
 
-def lkf(M: int, backward: str = "dense", head: str = "chunked", peaked: bool = False, **more: Any):
+def lkf(
+    M: int, backward: str = "dense", head: str = "chunked", peaked: bool = False, **more: Any
+) -> Variant:
     overrides = [f"loss.backward={backward}", f"loss.token_head={head}"]
     overrides += [f"loss.{key}={value}" for key, value in more.items()]
     return Variant(M, overrides, PEAKED if peaked else FLAT)

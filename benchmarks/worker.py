@@ -25,9 +25,12 @@ class Worker:
     """``script --serve ARGUMENT``, which builds one variant and answers through ``serve``."""
 
     def __init__(self, script: str, argument: str) -> None:
-        command = [sys.executable, str(Path(script).resolve()), SERVE, argument]
+        self.command = [str(Path(script).resolve()), SERVE, argument]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, *self.command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._read()
 
@@ -54,7 +57,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            command = " ".join(self.process.args[1:])
+            command = " ".join(self.command)
             raise RuntimeError(f"{command} ended ({self.process.wait()}): its message is above")
         return json.loads(line)
 

@@ -14,7 +14,19 @@ from torch import Tensor
 
 
 def log_mixture(logw_BM: Tensor, ell_BM: Tensor) -> Tensor:
-    """log Psi of each sequence, shape [B] (paper, Eq. nll: logsumexp over the latent)."""
+    """log Psi of each sequence, shape [B] (paper, Eq. nll: logsumexp over the latent).
+
+    Two components that each fix both of two tokens, a half each: what they agree on has
+    probability 1/2, and a mixture of their words none, which no product of marginals can say.
+
+    >>> import torch
+    >>> logw_BM = torch.tensor([0.5, 0.5]).log().expand(2, 2)
+    >>> logp_BML = torch.tensor([[[1.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]]).log()
+    >>> log_mixture(logw_BM, logp_BML.sum(-1)).exp()
+    tensor([0.5000, 0.0000])
+    >>> marginal_token_log_probs(logw_BM, logp_BML).sum(-1).exp()  # one token at a time
+    tensor([0.2500, 0.2500])
+    """
     return torch.logsumexp(logw_BM + ell_BM, dim=-1)
 
 

@@ -27,7 +27,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("outputs/compare_sotu"))
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.add_argument("--samples", type=int, default=64, help="samples a cell")
+    parser.add_argument("--samples", type=int, default=64, help="samples per cell")
     parser.add_argument("--passes", type=int, default=4, help="draws of noise for the likelihood")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--grid", type=int, nargs="+", default=list(GRID), help="steps J")

@@ -1,7 +1,7 @@
-"""Measures a trained run: samples under any decoding policy, likelihood, and what the latent holds.
+r"""Measures a trained run: samples under any policy, likelihood, and what the latent holds.
 
     python scripts/evaluate.py outputs/demo/M8 --steps 1 2 4 8
-    python scripts/evaluate.py outputs/sotu/M8-seed1 --judge smollm2 --samples 128 \\
+    python scripts/evaluate.py outputs/sotu/M8-seed1 --judge smollm2 --samples 128 \
         --policy best_of_m --policy best_of_m selector=evidence --policy halving
     python scripts/evaluate.py outputs/demo/M8/checkpoints/last.ckpt --policy solo component=all
     python scripts/evaluate.py outputs/sotu/M8-seed1 --judge smollm2 --mauve gpt2-large

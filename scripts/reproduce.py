@@ -64,7 +64,7 @@ def show(corpora: list[Corpus], tables: tuple[str, ...], out: Path, row: str | N
     for corpus in corpora:
         models, jobs = work_of(corpus, tables, row)
         for M in models:
-            print("python", *corpus.train_command(out, M))
+            print("python", *corpus.run(out, M).command)
         for job in jobs:
             print(
                 f"# {corpus.name}.{job_name(job)}: {corpus.samples} samples, judge {corpus.judge}"

@@ -4,6 +4,7 @@
     python scripts/synthetic.py all --short             # all of them, one seed: minutes
     python scripts/synthetic.py hidden --paper          # the paper's 30,000 steps, three seeds
     python scripts/synthetic.py ties --steps 1000 --seeds 5
+    python scripts/synthetic.py hidden --perturb        # and seed 0 once more, moved by a last bit
 
 Studies: theory, hidden, parity, probe, modes, support, ablations, ties, agreetext.
 Runs resume where they were cut off, and what is recorded is not measured again. Runs, records and
@@ -35,6 +36,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=None, help="default 3, with --short 1")
     parser.add_argument("--paper", action="store_true", help=f"{PAPER_STEPS} steps, three seeds")
     parser.add_argument("--short", action="store_true", help="fewer cells, long runs cut")
+    parser.add_argument(
+        "--perturb", action="store_true", help="seed 0 once more, its start moved by one last bit"
+    )
     parser.add_argument("--out", type=Path, default=Path("outputs/synthetic"))
     parser.add_argument("--threads", type=int, default=1, help="of torch; the tensors are small")
     args = parser.parse_args()
@@ -61,7 +65,7 @@ def read_budget(args: argparse.Namespace) -> Budget:
     if args.steps is not None and args.steps < 1:
         raise UserError("--steps must be at least 1.")
     steps = PAPER_STEPS if args.paper else args.steps
-    return Budget(args.seeds or (1 if args.short else 3), steps, args.short)
+    return Budget(args.seeds or (1 if args.short else 3), steps, args.short, args.perturb)
 
 
 def one(study: str, budget: Budget, out: Path) -> None:

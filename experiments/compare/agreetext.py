@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from experiments.compare.comparison import Comparison
 from experiments.compare.entries import Entry, all_cells
 from experiments.compare.figure import draw_comparison
-from experiments.compare.fill import Comparison
-from experiments.compare.rows import BEST, OWN, Row
-from experiments.compare.tables import by_steps, calls, header, line, sizes
+from experiments.compare.methods import BEST, OWN, Row
+from experiments.compare.tables import by_steps, calls, sizes
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.evaluate.quality import VALID, AgreeTextQuality
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import is_exact, uses_steps
+from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 
@@ -67,26 +68,31 @@ def grid(row: str, decode: str) -> tuple[int, ...]:
 def render(entries: Mapping[str, Entry]) -> str:
     """Markdown tables: likelihoods, valid share (calls) by J, and entropies."""
     best = agreetext.nelbo_optimum(CLAUSES)
-    lines = [f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats a token.", ""]
-    lines += header(["row", "weights", "steps", "NELBO, nats a token", "minus H / L"])
+    losses, valid = [], []
     for row, entry in entries.items():
         bound = "exact" if is_exact(row) else "NELBO"
         nelbo = entry.nelbo.metrics["nelbo"]
         nats = f"{bound} {nelbo.value:.4f} ± {nelbo.se:.4f}"
-        lines.append(line([row, *sizes(entry), nats, f"{nelbo.value - best:+.4f}"]))
+        losses.append([row, *sizes(entry), nats, f"{nelbo.value - best:+.4f}"])
     columns = [f"J={J}" for J in STEPS_J]
-    lines += ["", *header(["valid share (method's calls / network calls a sample)", *columns])]
     for M in (1, 4, 8):
         exact = [agreetext.few_step_validity(J, CLAUSES, M, M > 1) for J in STEPS_J]
-        lines.append(line([f"closed form, M={M}", *(f"{value:.3f}" for value in exact)]))
-    lines += by_steps(entries, ROWS, STEPS_J, _valid)
-    lines += ["", *header(["configuration entropy, nats (perfect texts)", *columns])]
-    lines += by_steps(entries, ROWS, STEPS_J, _entropy)
+        valid.append([f"closed form, M={M}", *(f"{value:.3f}" for value in exact)])
+    valid += by_steps(entries, ROWS, STEPS_J, _valid)
     cells = all_cells(entries)
     worst = max(cell.metrics[VALID].se or 0.0 for cell in cells)
     counts = " or ".join(str(n) for n in sorted({cell.samples or 0 for cell in cells}))
-    lines += ["", f"{counts} samples a cell; standard errors are at most {worst:.3f}."]
-    return "\n".join(lines) + "\n"
+    parts = [
+        f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats a token.",
+        markdown_table(["row", "weights", "steps", "NELBO, nats a token", "minus H / L"], losses),
+        markdown_table(["valid share (method's calls / network calls a sample)", *columns], valid),
+        markdown_table(
+            ["configuration entropy, nats (perfect texts)", *columns],
+            by_steps(entries, ROWS, STEPS_J, _entropy),
+        ),
+        f"{counts} samples a cell; standard errors are at most {worst:.3f}.",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _valid(cell: Record) -> str:

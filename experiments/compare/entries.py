@@ -17,7 +17,7 @@ class Entry:
     """One row.
 
     Attributes:
-        likelihood: with ``nelbo`` (nats a token) and ``weights``, the network's number of them.
+        likelihood: with ``nelbo`` (nats per token) and ``weights``, the network's number of them.
         cells: (decoding, J) -> record of samples.
     """
 

@@ -18,14 +18,14 @@ def is_exact(run: LoadedRun) -> bool:
 
 @torch.no_grad()
 def held_out_nats(run: LoadedRun, passes: int, seed: int) -> Estimate:
-    """NELBO (AR: exact) in nats a token with its standard error.
+    """NELBO (AR: exact) in nats per token with its standard error.
 
     A text's values over the passes are averaged first; texts are the independent unit. Every text
     must be full, as those of AgreeText and of windows are.
 
     Args:
         run: the trained model.
-        passes: draws of time and noise a text; an exact likelihood needs one.
+        passes: draws of time and noise per text; an exact likelihood needs one.
         seed: of the draws.
     """
     passes = 1 if is_exact(run) else passes

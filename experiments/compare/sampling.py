@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.compare.rows import BEST, CANDIDATES, SCORE_DRAWS, components
+from experiments.compare.methods import BEST, CANDIDATES, SCORE_DRAWS, components
 from lkf_plugin.evaluate.policies import policy_settings
 
 

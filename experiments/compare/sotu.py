@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.compare.fill import Comparison
-from experiments.compare.rows import Row
+from experiments.compare.comparison import Comparison
+from experiments.compare.methods import Row
 from experiments.compare.text_figure import draw_text_comparison
 from experiments.compare.text_table import END_NAMES, render
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.ends import both_ends
 from lkf_plugin.evaluate.identity import beside_of
 from lkf_plugin.evaluate.quality import TextQuality
+from lkf_plugin.evaluate.reference_text import both_ends
 from lkf_plugin.evaluate.run_records import ENDS, Cell, RunRecords
 from lkf_plugin.files import write_atomically
 from lkf_plugin.judge.judge import Judge
@@ -26,7 +26,7 @@ from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 
 GRID = (1, 2, 4, 8, 16, 32)
-LENGTH = 64  # tokens a text in both experiments: AR's steps
+LENGTH = 64  # tokens per text in both experiments: AR's steps
 BATCH_SIZE = 32
 PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
@@ -70,7 +70,7 @@ def compare(
         grid: values of J.
         steps: of training, instead of the recipes'.
         rows: all rows; those of this corpus by default.
-        length: tokens a text.
+        length: tokens per text.
 
     Returns:
         The table of all rows that have been measured.

@@ -1,22 +1,12 @@
-"""Markdown that every comparison's tables are made of."""
+"""Cells that every comparison's tables are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from experiments.compare.entries import Entry, steps_of
-from experiments.compare.rows import Row, row_label
+from experiments.compare.methods import Row, row_label
 from lkf_plugin.records.record import Record
-
-
-def header(columns: Sequence[str]) -> list[str]:
-    """The head of a table."""
-    return [line(columns), "|" + "---|" * len(columns)]
-
-
-def line(texts: Sequence[str]) -> str:
-    """One line of a table."""
-    return "| " + " | ".join(texts) + " |"
 
 
 def by_steps(
@@ -24,13 +14,13 @@ def by_steps(
     rows: Mapping[str, Row],
     steps: Sequence[int],
     text: Callable[[Record], str],
-) -> Iterator[str]:
+) -> Iterator[list[str]]:
     """A line for each row and decoding, ``text`` of its cell under each J."""
     for name, entry in entries.items():
         for decode in rows[name].decodings:
             found = {steps_of(cell): cell for cell in entry.under(decode)}
             texts = [text(found[J]) if J in found else "" for J in steps]
-            yield line([row_label(name, decode), *texts])
+            yield [row_label(name, decode), *texts]
 
 
 def calls(cell: Record) -> str:

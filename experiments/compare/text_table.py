@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.compare.entries import Entry, all_cells, steps_of
-from experiments.compare.rows import BEST, Row, components, row_label
-from experiments.compare.tables import by_steps, calls, header, line, sizes
+from experiments.compare.methods import BEST, Row, components, row_label
+from experiments.compare.tables import by_steps, calls, sizes
 from lkf_plugin.evaluate.attribution import ONE_FEWER, WITHOUT_FAVOURITE
 from lkf_plugin.methods.method import is_exact
 from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.record import Record
 
 DIVERSITY = "entropy / pooled entropy / distinct-2 / digit share"
@@ -34,33 +35,32 @@ def render(
     steps = sorted({steps_of(cell) for cell in cells})
     judged_by = " ".join(str(ends["real"].setting(f"judge.{key}")) for key in ("label", "dtype"))
     columns = [f"J={J}" for J in steps]
-    lines = header(["row", "weights", "steps", "NELBO, nats a token"])
+    losses = []
     for row, entry in entries.items():
         bound = "exact" if is_exact(row) else "NELBO"
         nats = f"{bound} {_with_error(entry.nelbo.metrics['nelbo'], 4)}"
-        lines.append(line([row, *sizes(entry), nats]))
-    lines += ["", *header([f"the scale's ends, judge {judged_by}", metric, DIVERSITY])]
-    for end, name in END_NAMES.items():
-        lines.append(line([name, _figure(ends[end], metric), _diversity(ends[end])]))
-    lines += ["", *header([f"{metric} (method's calls / network calls a sample)", *columns])]
-    lines += by_steps(entries, rows, steps, lambda cell: f"{_figure(cell, metric)} {calls(cell)}")
-    lines += ["", *header([DIVERSITY, *columns])]
-    lines += by_steps(entries, rows, steps, _diversity)
-    lines += _attribution(entries, metric)
-    counts = sorted({cell.samples or 0 for cell in cells})
-    told = " or ".join(str(count) for count in counts)
-    lines += [
-        "",
-        f"{told} samples a cell; ± is a standard error, of perplexities by a bootstrap over "
-        "samples. Entropies are in nats: the mean over samples of a sample's own unigram entropy, "
-        "and that of all samples together.",
+        losses.append([row, *sizes(entry), nats])
+    scale = [
+        [name, _figure(ends[end], metric), _diversity(ends[end])] for end, name in END_NAMES.items()
     ]
-    return "\n".join(lines) + "\n"
+    judged = by_steps(entries, rows, steps, lambda one: f"{_figure(one, metric)} {calls(one)}")
+    counts = sorted({cell.samples or 0 for cell in cells})
+    parts = [
+        markdown_table(["row", "weights", "steps", "NELBO, nats a token"], losses),
+        markdown_table([f"the scale's ends, judge {judged_by}", metric, DIVERSITY], scale),
+        markdown_table([f"{metric} (method's calls / network calls a sample)", *columns], judged),
+        markdown_table([DIVERSITY, *columns], by_steps(entries, rows, steps, _diversity)),
+        *_attribution(entries, metric),
+        f"{' or '.join(map(str, counts))} samples a cell; ± is a standard error, of perplexities "
+        "by a bootstrap over samples. Entropies are in nats: the mean over samples of a sample's "
+        "own unigram entropy, and that of all samples together.",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _attribution(entries: Mapping[str, Entry], metric: str) -> list[str]:
     """Whose gain best-of-M is: beside it the pick without the component that it picks most."""
-    lines: list[str] = []
+    tables = []
     single = entries.get("lkf-M1", Entry())
     control = {steps_of(cell): cell for cell in single.under(BEST)}
     for row, entry in entries.items():
@@ -70,15 +70,16 @@ def _attribution(entries: Mapping[str, Entry], metric: str) -> list[str]:
             continue
         columns = ["favourite", f"its share (even: {1 / M:.3f})", metric]
         columns += [f"best of {M - 1}, without it", f"lkf-M1, best of {M - 1}"]
-        lines += ["", *header([f"{row_label(row, BEST)}: J", *columns])]
+        lines = []
         for cell in cells:
             favourite = int(cell.metrics["favourite"].value)
             texts = [str(steps_of(cell)), str(favourite)]
             texts += [_with_error(cell.metrics[f"share[{favourite}]"], 3), _figure(cell, metric)]
             texts.append(_figure(cell, f"{metric}.{WITHOUT_FAVOURITE}"))
             texts.append(_figure(control.get(steps_of(cell)), f"{metric}.{ONE_FEWER}"))
-            lines.append(line(texts))
-    return lines
+            lines.append(texts)
+        tables.append(markdown_table([f"{row_label(row, BEST)}: J", *columns], lines))
+    return tables
 
 
 def _figure(cell: Record | None, metric: str) -> str:

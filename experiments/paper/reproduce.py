@@ -7,9 +7,6 @@ whose record fits is not run again.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -20,6 +17,7 @@ from tqdm.auto import tqdm
 
 from experiments.paper.plan import Job, jobs_of
 from experiments.paper.scales import Corpus
+from experiments.runner import train
 from lkf_plugin.config import cpu_count, default_accelerator
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import row_name
@@ -27,7 +25,6 @@ from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.quality import open_judge, quality_for
 from lkf_plugin.runs.load import load_run
 
-ROOT = Path(__file__).resolve().parents[2]
 MATCH = "matched"
 
 
@@ -52,7 +49,7 @@ def reproduce(
             open_judge(corpus.judge, default_accelerator())
     for corpus in corpora:
         models, jobs = work_of(corpus, tables, row)
-        train(corpus, models, out, workers)
+        train([corpus.run(out, M) for M in models], workers)
         measure(corpus, jobs, out, records / corpus.name, workers)
     return records
 
@@ -77,56 +74,6 @@ def job_name(job: Job) -> str:
     row = row_name(job.settings()) if job.policy else job.kind
     end = "" if job.steps is None else f".J{job.steps}"
     return f"M{job.components}.{row}{f'.{MATCH}' if job.kind == 'matched' else ''}{end}"
-
-
-# --- training ----------------------------------------------------------------------------------
-
-
-def train(corpus: Corpus, models: Sequence[int], out: Path, workers: int) -> None:
-    """Completes every model's training; ``main.py`` skips those that are complete."""
-    waves = [[1], [M for M in models if M > 1]] if corpus.in_turn else [list(models)]
-    with tqdm(total=len(models), desc=f"training {corpus.name}", unit="model") as bar:
-        for wave in waves:
-            waiting = list(wave)
-            while waiting:
-                batch, waiting = waiting[:workers], waiting[workers:]
-                running = {M: _start(corpus, M, out, len(batch)) for M in batch}
-                try:
-                    for M, process in running.items():
-                        process.wait()
-                        _check(process, corpus, M, out)
-                        bar.update()
-                except BaseException:
-                    for process in running.values():
-                        process.terminate()
-                    raise
-
-
-def _start(corpus: Corpus, M: int, out: Path, side_by_side: int) -> subprocess.Popen[bytes]:
-    command = corpus.train_command(out.resolve(), M)
-    tqdm.write("python " + " ".join(command))
-    log = _log(corpus, M, out)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    environment.setdefault("OMP_NUM_THREADS", str(max(cpu_count() // side_by_side, 1)))
-    with log.open("w", encoding="utf-8") as handle:
-        return subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, stdout=handle, stderr=handle, env=environment
-        )
-
-
-def _log(corpus: Corpus, M: int, out: Path) -> Path:
-    return out / "runs" / corpus.name / f"train-M{M}.log"
-
-
-def _check(process: subprocess.Popen[bytes], corpus: Corpus, M: int, out: Path) -> None:
-    if process.returncode == 0:
-        return
-    log = _log(corpus, M, out)
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    raise UserError(
-        f"training {corpus.name} M={M} failed ({lines[-1] if lines else 'no message'}): see {log}."
-    )
 
 
 # --- measuring ---------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.runner import Run
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -13,17 +15,17 @@ class Corpus:
     Attributes:
         name: of the run folders.
         components: M of the models; in this order, a later one may start from an earlier.
-        train: overrides of ``main.py``; ``{M}`` and ``{runs}`` are filled in.
+        train: overrides of ``main.py``, apart from M and the run folder.
         mixture: the overrides at M > 1, where they are others.
         tables: which of the paper's tables are made.
         grid: J.
         samples: a cell.
         sequences: held-out sequences of the likelihood.
         judge: None where the corpus has a grammar.
-        judged_chains: chains a component that the judge hears alone.
+        judged_chains: chains per component that the judge hears alone.
         self_bleu: texts in self-BLEU.
         batch_size: samples decoded at once.
-        in_turn: whether mixtures wait for the M = 1 model.
+        in_turn: whether mixtures start from the M = 1 model's best checkpoint.
     """
 
     name: str
@@ -44,16 +46,16 @@ class Corpus:
         """Where a model's run lives."""
         return out / "runs" / self.name / f"M{M}"
 
-    def train_command(self, out: Path, M: int) -> list[str]:
-        """Arguments of the Python interpreter that train, or complete, a model."""
-        first = self.run_folder(out, 1) / "checkpoints" / "best.ckpt"
+    def run(self, out: Path, M: int) -> Run:
+        """The training run of a model."""
+        start = self.run(out, 1) if self.in_turn and M > 1 else None
         words = self.mixture if M > 1 and self.mixture else self.train
-        return [
-            "main.py",
-            *(word.format(M=M, first=first) for word in words),
-            f"model.num_components={M}",
-            f"run_dir={self.run_folder(out, M)}",
-        ]
+        return Run(
+            label=f"{self.name} M={M}",
+            folder=self.run_folder(out, M),
+            overrides=(*words, f"model.num_components={M}"),
+            start=start,
+        )
 
 
 ALL = ("main", "decode", "bestofn", "commitm", "deferred", "policynfe", "probedepth", "percomp")
@@ -85,10 +87,7 @@ SCALES: dict[str, tuple[Corpus, ...]] = {
             name="sotu",
             components=(1, 4, 8),
             train=("experiment=sotu",),
-            mixture=(
-                "experiment=sotu-mixture",
-                "init.from_checkpoint={first}",
-            ),
+            mixture=("experiment=sotu-mixture",),
             tables=ALL,
             grid=PAPER_GRID,
             samples=256,
@@ -124,7 +123,6 @@ SCALES: dict[str, tuple[Corpus, ...]] = {
                 "experiment=sotu-mixture",
                 "trainer.max_steps=100",
                 "trainer.val_check_interval=100",
-                "init.from_checkpoint={first}",
             ),
             tables=ALL,
             grid=(4, 16),

@@ -1,6 +1,6 @@
 """AgreeText's sweep over M: both losses against the entropy, and few-step validity.
 
-Shape legend: B rows, G samples, L positions. Unit: nats a token.
+Shape legend: B rows, G samples, L positions. Unit: nats per token.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import torch
 from experiments.studies.measures import HELD_OUT, STEPS_J, rate_of
 from experiments.studies.recipe import CLAUSES, Recipe, make_corpus
 from experiments.studies.sampling import frozen_samples
-from experiments.studies.training import clean_scores
+from experiments.studies.training import corrupt, objective_of
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.corruption import LogLinearNoise
-from lkf_plugin.objective.likelihood import marginal_nll, mixture_objective
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
@@ -50,15 +48,16 @@ def agreetext_recipe(components: int, steps: int, seed: int) -> Recipe:
 def measure_agreetext(backbone: LatentKernelBackbone, recipe: Recipe) -> dict[str, Any]:
     """L_x0 and the marginal NELBO less H / L, validity and diversity against J."""
     corpus = make_corpus("agreetext")
-    noise = LogLinearNoise()
+    objective = objective_of(recipe)
     mixture, marginal = [], []
     for batch in range(BATCHES):
         x1_BL = corpus.sample(ROWS, derive_seed(0, HELD_OUT, batch))
         seed_position(0, HELD_OUT, "noise", batch)
         # times are stratified inside a batch, so a batch's mean is the unit of the error
-        scores, weight_B, counted_BL = clean_scores(backbone, x1_BL, noise)
-        mixture.append(mixture_objective(scores, weight_B, counted_BL).nll_B.mean().item())
-        marginal.append(marginal_nll(scores, weight_B, counted_BL).sum(-1).mean().item())
+        corruption = corrupt(objective, x1_BL, corpus.mask_id)
+        value = objective.loss(objective.score(backbone, corruption), corruption)
+        mixture.append(value.nll_B.mean().item())
+        marginal.append(value.nlls_BL.sum(-1).mean().item())
     target = agreetext.nelbo_optimum(CLAUSES)
     optimum = agreetext.clean_posterior_optimum(CLAUSES, recipe.components)
     metrics: dict[str, Any] = {

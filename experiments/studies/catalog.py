@@ -21,10 +21,11 @@ from experiments.studies.measures import (
     measure_support,
 )
 from experiments.studies.recipe import Recipe, make_corpus
-from experiments.studies.records import Record, record_path, recorded
+from experiments.studies.records import find_recorded, write_measured
 from experiments.studies.theory import measure_theory
 from experiments.studies.training import train
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.record import Record
 
 COMPONENTS = (1, 2, 4, 8, 16)
 # steps that were enough for the targets; a step costs about M times as much
@@ -58,11 +59,18 @@ class Budget:
         steps: of every run, or None for each study's own.
         short: fewer cells, and of runs longer than ``LONG`` steps three quarters (``LONG`` at
             least), which still meets the targets.
+        perturb: seed 0 once more, from weights moved by one unit in the last place.
     """
 
     seeds: int = 3
     steps: int | None = None
     short: bool = False
+    perturb: bool = False
+
+    @property
+    def starts(self) -> list[tuple[int, bool]]:
+        """(seed, whether it is perturbed) of every run of a recipe."""
+        return [*((seed, False) for seed in range(self.seeds)), *([(0, True)] * self.perturb)]
 
     def steps_for(self, corpus: str, components: int) -> int:
         """Training steps of one run."""
@@ -80,13 +88,15 @@ class Cell:
     measure: Callable[[Any, Any, Any], Mapping[str, Any]]
 
 
-def sweep_recipe(corpus: str, components: int, seed: int, budget: Budget) -> Recipe:
+def sweep_recipe(
+    corpus: str, components: int, seed: int, budget: Budget, perturb: bool = False
+) -> Recipe:
     """A run of the M sweep; ties are broken where there can be any."""
     steps = budget.steps_for(corpus, components)
     if corpus == "agreetext":
-        return agreetext_recipe(components, steps, seed)
-    broken = corpus == "hidden" and components > 1
-    return Recipe(corpus, components, steps, seed, ties="split" if broken else "none")
+        return replace(agreetext_recipe(components, steps, seed), perturb=perturb)
+    ties = "split" if corpus == "hidden" and components > 1 else "none"
+    return Recipe(corpus, components, steps, seed, ties=ties, perturb=perturb)
 
 
 def _sweep(corpus: str, measure: Any, components: tuple[int, ...]) -> Any:
@@ -94,9 +104,9 @@ def _sweep(corpus: str, measure: Any, components: tuple[int, ...]) -> Any:
         chosen = components
         if budget.short and len(components) > 2:
             chosen = (1, 8) if corpus == "agreetext" else (1, 4, 16)
-        for seed in range(budget.seeds):
+        for seed, perturb in budget.starts:
             for M in chosen:
-                recipe = sweep_recipe(corpus, M, seed, budget)
+                recipe = sweep_recipe(corpus, M, seed, budget, perturb)
                 yield Cell(recipe.name, recipe, measure)
 
     return cells
@@ -105,8 +115,9 @@ def _sweep(corpus: str, measure: Any, components: tuple[int, ...]) -> Any:
 def _learned_too(budget: Budget) -> Iterator[Cell]:
     """Hidden agreement's sweep, and M = 1 in the learned form."""
     yield from _sweep("hidden", measure_likelihood, COMPONENTS)(budget)
-    for seed in range(0 if budget.short else budget.seeds):
-        recipe = Recipe("hidden", 1, budget.steps or 3000, seed, form="learned")
+    for seed, perturb in () if budget.short else budget.starts:
+        steps = budget.steps or 3000
+        recipe = Recipe("hidden", 1, steps, seed, form="learned", perturb=perturb)
         yield Cell(recipe.name, recipe, measure_likelihood)
 
 
@@ -121,9 +132,9 @@ def _ablations(budget: Budget) -> Iterator[Cell]:
 
 def _ties(budget: Budget) -> Iterator[Cell]:
     steps = budget.steps_for("hidden", 16)
-    for seed in range(budget.seeds):
+    for seed, perturb in budget.starts:
         for ties in ("none", "split") if budget.short else ("none", "anneal", "balance", "split"):
-            recipe = Recipe(steps=steps, seed=seed, ties=ties)
+            recipe = Recipe(steps=steps, seed=seed, ties=ties, perturb=perturb)
             yield Cell(recipe.name, recipe, measure_likelihood)
 
 
@@ -158,17 +169,21 @@ def run_study(study: str, budget: Budget, root: Path, quiet: bool = False) -> li
         raise UserError(f"study {study} is unknown: take one of {', '.join(STUDIES)}, or all.")
     records = []
     for cell in STUDIES[study](budget):
-
-        def measure(cell: Cell = cell) -> Mapping[str, Any]:
-            if cell.recipe is None:
-                return cell.measure(None, None, None)
-            trainer = train(cell.recipe, root, quiet)
-            with torch.no_grad():
-                backbone = trainer.finished()
-                metrics = cell.measure(backbone, make_corpus(cell.recipe.corpus), cell.recipe)
-            return {**metrics, "splits": len(trainer.splits)}
-
-        if not quiet and not record_path(root, study, cell.name).is_file():
-            print(f"{study}: {cell.name}", flush=True)
-        records.append(recorded(root, study, cell.name, cell.recipe, measure))
+        record = find_recorded(root, study, cell.recipe)
+        if record is None:
+            if not quiet:
+                print(f"{study}: {cell.name}", flush=True)
+            measured = _measured(cell, root, quiet)
+            record = write_measured(root, study, cell.name, cell.recipe, measured)
+        records.append(record)
     return records
+
+
+def _measured(cell: Cell, root: Path, quiet: bool) -> Mapping[str, Any]:
+    """What a cell measures of its run, which is trained first where it has one."""
+    if cell.recipe is None:
+        return cell.measure(None, None, None)
+    trainer = train(cell.recipe, root, quiet)
+    with torch.no_grad():
+        measured = cell.measure(trainer.finished(), make_corpus(cell.recipe.corpus), cell.recipe)
+    return {**measured, "splits": len(trainer.splits)}

@@ -20,6 +20,7 @@ from experiments.studies.runs import (
     plain,
     spread,
 )
+from lkf_plugin.records.markdown import markdown_table
 
 I, TC, EXCESS = "information", "total_correlation", "excess"  # noqa: E741
 J_HEADER = tuple(f"J={J}" for J in STEPS_J)
@@ -27,11 +28,8 @@ J_HEADER = tuple(f"J={J}" for J in STEPS_J)
 
 def block(header: Sequence[str], rows: Iterable[Sequence[str]], *notes: str) -> str:
     """A Markdown table and, below it, its notes as one paragraph."""
-    lines = [
-        "|" + "".join(f" {cell} |" if cell else " |" for cell in row) for row in [header, *rows]
-    ]
-    lines.insert(1, "|" + "---|" * len(header))
-    return "\n".join([*lines, "", " ".join(one for one in notes if one)])
+    table = markdown_table(header, rows, empty=" ")
+    return "\n".join([table, "", " ".join(one for one in notes if one)])
 
 
 def row_name(recipe: Recipe) -> str:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from experiments.studies.recipe import CLAUSES
-from experiments.studies.records import Record
+from experiments.studies.records import measured_values
+from experiments.studies.runs import ablation, perturbed, recipe_of
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
+from lkf_plugin.records.record import Record
 
 BLUE, ORANGE, GREEN, GREY, RED = "#3465a4", "#d9730d", "#4e9a06", "#8a8a8a", "#c0392b"
 # paper, Table hidden: M -> (I, TC, NLL)
@@ -27,12 +29,13 @@ PAPER_IN_SUPPORT = {1: 0.47, 32: 0.95}
 
 
 def draw(study: str, records: Sequence[Record], path: Path) -> bool:
-    """Writes a study's PNG; False where the study has no figure."""
+    """Writes a study's PNG; False where the study has no figure. Perturbed starts are left out."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    records = [record for record in records if not perturbed(record)]
     if study not in _FIGURES or not records:
         return False
     panels, width, painter = _FIGURES[study]
@@ -48,8 +51,8 @@ def draw(study: str, records: Sequence[Record], path: Path) -> bool:
 def _by_components(records: Sequence[Record]) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for record in records:
-        if record["recipe"]["form"] == "analytic":
-            found[record["recipe"]["components"]].append(record["metrics"])
+        if recipe_of(record).form == "analytic":
+            found[recipe_of(record).components].append(measured_values(record))
     return dict(sorted(found.items()))
 
 
@@ -105,7 +108,7 @@ def _sweep(corpus: str) -> Callable[[Any, Sequence[Record]], None]:
 
 
 def _probe(axes: Any, records: Sequence[Record]) -> None:
-    points = [record["metrics"]["points"] for record in records]
+    points = [record.series["points"] for record in records]
     labels = [f"{p['t']:g}→{p['s']:g}" for p in points[0]]
     x = np.arange(len(labels))
     for one, name, title in zip(
@@ -129,7 +132,7 @@ def _probe(axes: Any, records: Sequence[Record]) -> None:
 
 
 def _modes(axes: Any, records: Sequence[Record]) -> None:
-    metrics = records[0]["metrics"]
+    metrics = measured_values(records[0])
     share_MV = np.array(metrics["value_share"])
     order = np.argsort(share_MV.argmax(1), kind="stable")
     picture = axes[0].imshow(share_MV[order], cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -156,7 +159,7 @@ def _modes(axes: Any, records: Sequence[Record]) -> None:
     axes[1].legend(fontsize=8, loc="upper right", ncol=2)
 
     picks = ("router", "argmin", "softmax")
-    runs = [record["metrics"]["selection"] for record in records]
+    runs = [record.series["selection"] for record in records]
     support = [np.mean([run[p]["in_support"]["value"] for run in runs]) for p in picks]
     distinct = [np.mean([run[p]["distinct_values"] for run in runs]) / 16 for p in picks]
     y = np.arange(3)
@@ -212,8 +215,7 @@ def _strip(groups: dict[str, list[dict[str, Any]]], axes: Any, exact: tuple[floa
 def _ablations(axes: Any, records: Sequence[Record]) -> None:
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in records:
-        label = record["name"].rsplit("-s", 1)[0].replace("_", " ").replace("plus", "+")
-        groups[label.replace("lambda ", "lambda_")].append(record["metrics"])
+        groups[ablation(recipe_of(record))].append(measured_values(record))
     order = sorted(groups, key=lambda label: (label != "base", label))
     _strip({label: groups[label] for label in order}, axes, (float(np.log(16)), 0.0))
 
@@ -221,7 +223,7 @@ def _ablations(axes: Any, records: Sequence[Record]) -> None:
 def _ties(axes: Any, records: Sequence[Record]) -> None:
     groups: dict[str, list[dict[str, Any]]] = {}
     for ties in ("none", "anneal", "balance", "split"):
-        runs = [r["metrics"] for r in records if r["recipe"]["ties"] == ties]
+        runs = [measured_values(r) for r in records if recipe_of(r).ties == ties]
         if runs:
             groups[ties] = runs
     _strip(groups, axes, (float(np.log(16)), 0.0))
@@ -256,7 +258,7 @@ def _agreetext(axes: Any, records: Sequence[Record]) -> None:
 
 
 def _theory(axes: Any, records: Sequence[Record]) -> None:
-    metrics = records[0]["metrics"]
+    metrics = measured_values(records[0])
     for d, color in zip((2, 3, 4, 5), (GREY, GREEN, BLUE, ORANGE), strict=True):
         rows = [row for row in metrics["parity"] if row["bits"] == d]
         M = [row["components"] for row in rows]

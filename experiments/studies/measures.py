@@ -6,6 +6,7 @@ Shape legend: B rows, L positions, M components. Unit: nats.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,13 +14,11 @@ from torch import Tensor
 
 from experiments.studies.recipe import Recipe
 from experiments.studies.sampling import best_of_components, frozen_samples
-from experiments.studies.training import HEAD
+from experiments.studies.training import corrupt, objective_of
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 from lkf_plugin.corpora.parity import Parity
-from lkf_plugin.corruption import draw_two_times, mask_tokens, reveal_chance, reveal_tokens
 from lkf_plugin.decode.noise import Stream
-from lkf_plugin.information.along import PointInformation, information_at
 from lkf_plugin.information.laws import network_law
 from lkf_plugin.information.sample_tc import (
     SHUFFLES,
@@ -27,9 +26,10 @@ from lkf_plugin.information.sample_tc import (
     draw_step,
     plug_in_total_correlation,
 )
+from lkf_plugin.information.state_average import PointInformation, information_at
 from lkf_plugin.information.step import step_information
 from lkf_plugin.kernel import log_mixture
-from lkf_plugin.objective.two_time import two_time_scores
+from lkf_plugin.objective.objective import Corruption, Objective
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.train.seeding import derive_seed, seed_position
 
@@ -52,37 +52,37 @@ def paired_excess(
     draws are the same for every model.
     """
     losses, gaps = [], []
+    objective = objective_of(recipe)
     # beyond V components hidden agreement's optimum is the truth; parity's is M = 1's
     components = recipe.components if isinstance(corpus, HiddenAgreement) else 1
     for chunk in range(ROWS // CHUNK):
         x1_BL = corpus.sample(CHUNK, derive_seed(0, HELD_OUT, chunk))
         seed_position(0, HELD_OUT, "noise", chunk)
-        t_B, s_B = draw_two_times(CHUNK, "cpu", recipe.t_max)
-        xt_BL = mask_tokens(x1_BL, 1 - t_B[:, None], corpus.mask_id)
-        xs_BL = reveal_tokens(xt_BL, x1_BL, reveal_chance(t_B, s_B)[:, None], corpus.mask_id)
-        loss_B = torch.cat(
-            [
-                _transition_loss(backbone, recipe, *rows)
-                for rows in zip(*(x.split(SLICE) for x in (xt_BL, xs_BL, t_B, s_B)), strict=True)
-            ]
-        )
+        corruption = corrupt(objective, x1_BL, corpus.mask_id)
+        loss_B = torch.cat([_transition_loss(backbone, objective, c) for c in _slices(corruption)])
+        xt_BL, xs_BL, (t_B, s_B) = corruption.xt_BL, corruption.target_BL, corruption.times
         reference_B = corpus.log_reference(xs_BL, xt_BL, t_B.double(), s_B.double(), components)
         losses.append(loss_B)
         gaps.append(loss_B + reference_B)
     return _mean(torch.cat(losses)), _mean(torch.cat(gaps))
 
 
+def _slices(corruption: Corruption) -> Iterator[Corruption]:
+    """``SLICE`` rows after another."""
+    c = corruption
+    for first in range(0, len(c.xt_BL), SLICE):
+        at = slice(first, first + SLICE)
+        yield Corruption(
+            c.xt_BL[at], c.target_BL[at], c.counted_BL[at], c.attention_BL[at], c.sigma_B[at],
+            c.weight_B[at], tuple(time_B[at] for time_B in c.times),
+        )  # fmt: skip
+
+
 def _transition_loss(
-    backbone: LatentKernelBackbone,
-    recipe: Recipe,
-    xt_BL: Tensor,
-    xs_BL: Tensor,
-    t_B: Tensor,
-    s_B: Tensor,
+    backbone: LatentKernelBackbone, objective: Objective, corruption: Corruption
 ) -> Tensor:
     """-log Psi(x_s | x_t) of each row, float64 [B]."""
-    masked_BL = xt_BL == backbone.mask_index
-    scores = two_time_scores(backbone, xt_BL, xs_BL, masked_BL, t_B, s_B, recipe.form, HEAD)
+    scores = objective.score(backbone, corruption)
     return -log_mixture(scores.logw_BM.double(), scores.logp_BML.double().sum(-1))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +12,7 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 from lkf_plugin.corpora.parity import Parity
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.identity import SHORT, identity_digest
 
 CLAUSES = 4
 TIES = ("none", "anneal", "balance", "split")
@@ -73,6 +72,7 @@ class Recipe:
         ema: decay of the averaged weights, 0 for none.
         t_max: two_time's largest t.
         latent_blocks: L_k, how many of the last blocks see the latent.
+        perturb: start from weights moved by one unit in the last place (see ``perturbation.py``).
     """
 
     corpus: str = "hidden"
@@ -94,6 +94,7 @@ class Recipe:
     ema: float = 0.0
     t_max: float = 0.95
     latent_blocks: int = 1
+    perturb: bool = False
 
     def __post_init__(self) -> None:
         make_corpus(self.corpus)
@@ -125,17 +126,14 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Of everything above, 10 hex digits."""
-        said = asdict(self)
-        if self.latent_blocks == 1:
-            del said["latent_blocks"]  # the names of runs from before there was a choice
-        text = json.dumps(said, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        """Of everything above, the first hex digits."""
+        return identity_digest("training", {"recipe": asdict(self)}, {})[:SHORT]
 
     @property
     def name(self) -> str:
         """Readable and unique: the run's folder and the record's name."""
-        return f"{self.corpus}-M{self.components}-n{self.steps}-s{self.seed}-{self.digest}"
+        start = f"s{self.seed}" + ("-perturbed" if self.perturb else "")
+        return f"{self.corpus}-M{self.components}-n{self.steps}-{start}-{self.digest}"
 
     def folder(self, root: Path) -> Path:
         """Where the run lives."""

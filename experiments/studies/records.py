@@ -1,99 +1,109 @@
-"""The studies' records: one JSON file a measurement.
+"""The studies' measurements as records: one of kind ``study`` for each cell.
 
-They are no result records of a text run (no tokenizer, judge or prepared corpus is involved), so
-they have a plain form of their own::
-
-    {"schema": 1, "study": "hidden", "name": "hidden-M16-n700-s0-0123456789",
-     "recipe": {...} or null, "metrics": {...}, "code": "0.1.0+g...", "torch": "2.13.0",
-     "machine": {...}}
-
-``recipe`` is the training run (``studies.recipe.Recipe``); ``metrics`` holds numbers, lists of
-numbers, and estimates as {"value": v, "se": e}. No time stamp, keys sorted, written whole or not
-at all. Unit of all metrics: nats, unless their name says otherwise.
+The subject is the training run behind it (``studies.recipe.Recipe``), none for theory; the setting
+is the study. Top-level estimates and numbers are the record's metrics; curves, tables and whatever
+else is nested are its series. Unit: nats, unless a name says otherwise.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from experiments.studies.recipe import Recipe
-from lkf_plugin.errors import UserError
 from lkf_plugin.records.estimate import Estimate
-from lkf_plugin.records.provenance import code_version, machine
+from lkf_plugin.records.identity import identity_digest
+from lkf_plugin.records.provenance import code_version, library_versions, machine
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import find_record, write_record
 
-SCHEMA = 1
-Record = dict[str, Any]
-
-
-def record_path(root: Path, study: str, name: str) -> Path:
-    """Where a record lies."""
-    return root / "records" / study / f"{name}.json"
+KIND = "study"
 
 
-def recorded(
-    root: Path,
-    study: str,
-    name: str,
-    recipe: Recipe | None,
-    measure: Callable[[], Mapping[str, Any]],
+def records_folder(root: Path, study: str) -> Path:
+    """Where a study's records lie under the studies' folder."""
+    return root / "records" / study
+
+
+def find_recorded(root: Path, study: str, recipe: Recipe | None) -> Record | None:
+    """The record of a study's cell, if it is there."""
+    digest = identity_digest(KIND, _subject(recipe), {"study": study})
+    return find_record(records_folder(root, study), digest)
+
+
+def write_measured(
+    root: Path, study: str, name: str, recipe: Recipe | None, measured: Mapping[str, Any]
 ) -> Record:
-    """The record of a measurement, measured now unless it is there already.
+    """Writes a cell's record.
 
     Args:
         root: the studies' folder.
         study, name: what it is called.
         recipe: the training run behind it.
-        measure: makes the metrics.
-
-    Raises:
-        UserError: the file there is no record of this kind.
+        measured: estimates, numbers, and nested series of them.
     """
-    path = record_path(root, study, name)
-    if path.is_file():
-        return read(path)
-    content: Record = {
-        "schema": SCHEMA,
-        "study": study,
-        "name": name,
-        "recipe": dataclasses.asdict(recipe) if recipe else None,
-        "metrics": _plain(measure()),
-        "code": code_version(),
-        "torch": torch.__version__,
-        "machine": machine(),
+    record = study_record(
+        study, name, recipe, measured, code_version(), library_versions(), machine()
+    )
+    write_record(record, records_folder(root, study))
+    return record
+
+
+def study_record(
+    study: str,
+    name: str,
+    recipe: Recipe | None,
+    measured: Mapping[str, Any],
+    code: str,
+    libraries: Mapping[str, str],
+    machine: Mapping[str, Any],
+) -> Record:
+    """The record of a cell, made with a code, libraries and a machine."""
+    figures = {key: value for key, value in measured.items() if _is_figure(value)}
+    return Record(
+        kind=KIND,
+        name=name,
+        subject=_subject(recipe),
+        settings={"study": study},
+        metrics={
+            key: value if isinstance(value, Estimate) else Estimate(value)
+            for key, value in figures.items()
+        },
+        series={key: _plain(value) for key, value in measured.items() if key not in figures},
+        code=code,
+        libraries=libraries,
+        machine=machine,
+    )
+
+
+def study_of(record: Record) -> str:
+    """The study that a record belongs to."""
+    return str(record.setting("study"))
+
+
+def recipe_values(record: Record) -> dict[str, Any] | None:
+    """The training run behind a record, as plain values; none for theory."""
+    values: dict[str, Any] | None = record.subject.get("recipe")
+    return values
+
+
+def measured_values(record: Record) -> dict[str, Any]:
+    """Metrics and series by name; an estimate is {"value": v, "se": e}, a number is itself."""
+    figures = {
+        name: one.value if one.se is None else {"value": one.value, "se": one.se}
+        for name, one in record.metrics.items()
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.tmp")
-    text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False)
-    scratch.write_text(text + "\n", encoding="utf-8")
-    os.replace(scratch, path)
-    return content
+    return {**record.series, **figures}
 
 
-def read(path: Path) -> Record:
-    """Reads one record.
-
-    Raises:
-        UserError: it is none.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: remove it and run the study again.") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise UserError(f"{path} is no record of schema {SCHEMA}: remove it, run the study again.")
-    return content
+def _subject(recipe: Recipe | None) -> dict[str, Any]:
+    return {} if recipe is None else {"recipe": dataclasses.asdict(recipe)}
 
 
-def read_study(root: Path, study: str) -> list[Record]:
-    """All records of a study, by name."""
-    return [read(path) for path in sorted((root / "records" / study).glob("*.json"))]
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, Estimate | int | float) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """The synthetic studies' records for a table: which runs belong together, which are not there.
 
-Runs form one group, and may be averaged, only where their recipes agree in all but the seed.
+Runs form one group only where their recipes agree in all but the start: the seed, and whether it
+was perturbed by a last bit. Of a group, the runs as drawn may be averaged.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 from experiments.studies.agreetext import agreetext_recipe
 from experiments.studies.catalog import ABLATIONS, STUDIES, Budget
 from experiments.studies.recipe import Recipe
-from experiments.studies.records import Record, read
+from experiments.studies.records import KIND, measured_values, recipe_values, study_of
 from lkf_plugin.errors import UserError
+from lkf_plugin.records import store
+from lkf_plugin.records.record import Record
 
 NOT_RUN = "not run"
 
@@ -26,8 +29,8 @@ class Group:
     """Records of one recipe.
 
     Attributes:
-        recipe: what they share; its seed is 0 and means nothing.
-        records: in the order of their seeds.
+        recipe: what they share; its seed is 0 and its start not perturbed, which mean nothing.
+        records: in the order of their seeds, those from perturbed starts last.
     """
 
     recipe: Recipe
@@ -35,8 +38,16 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds, in order."""
-        return [record["recipe"]["seed"] for record in self.records]
+        """The seeds, in the order of the records."""
+        return [recipe_of(record).seed for record in self.records]
+
+    @property
+    def starts(self) -> str:
+        """``seeds 0, 1, 2; seed 0 perturbed``."""
+        as_drawn = [recipe_of(r).seed for r in self.records if not perturbed(r)]
+        moved = [recipe_of(r).seed for r in self.records if perturbed(r)]
+        parts = [name_seeds(as_drawn)] if as_drawn else []
+        return "; ".join([*parts, *([f"{name_seeds(moved)} perturbed"] if moved else [])])
 
     def values(self, *path: str | int) -> list[float]:
         """A metric of each seed; ``path`` as of :func:`number`."""
@@ -58,38 +69,37 @@ def read_records(folder: Path) -> dict[str, list[Record]]:
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder: give the one that holds hidden/, parity/, ...")
-    found = {}
-    for study in STUDIES:
-        found[study] = [read(path) for path in sorted((folder / study).glob("*.json"))]
-        for record in found[study]:
-            if record.get("study") != study or "metrics" not in record:
+    records = {study: store.read_records(folder / study) for study in STUDIES}
+    for study, own in records.items():
+        for record in own:
+            if record.kind != KIND or study_of(record) != study:
                 raise UserError(
-                    f"{folder / study} holds a record of another kind "
-                    f"({record.get('name', 'no name')}): move it to its study's folder."
+                    f"{folder / study} holds a record of another kind ({record.name}): move it "
+                    "to its study's folder."
                 )
-    return found
+    return records
 
 
 def number(record: Record, *path: str | int) -> float:
-    """A metric of a record; of an estimate, its value unless the path goes on to ``se``.
+    """A figure of a record; of an estimate, its value unless the path goes on to ``se``.
 
     Args:
         record: a record.
-        path: keys and places inside ``metrics``.
+        path: keys and places inside what was measured.
 
     Raises:
         UserError: there is no such metric.
     """
-    found = record["metrics"]
+    figure: Any = measured_values(record)
     for step in path:
         try:
-            found = found[step]
+            figure = figure[step]
         except (KeyError, IndexError, TypeError) as error:
             raise UserError(
-                f"Record {record['name']} of {record['study']} has no "
+                f"Record {record.name} of {study_of(record)} has no "
                 f"{'.'.join(map(str, path))}: remove it and run the study again."
             ) from error
-    return float(found["value"] if isinstance(found, Mapping) else found)
+    return float(figure["value"] if isinstance(figure, Mapping) else figure)
 
 
 def place(record: Record, J: int) -> int:
@@ -98,13 +108,18 @@ def place(record: Record, J: int) -> int:
     Raises:
         UserError: nothing was measured at J.
     """
-    steps: list[int] = record["metrics"].get("J", [])
+    steps: list[int] = record.series.get("J", [])
     if J not in steps:
         raise UserError(
-            f"Record {record['name']} of {record['study']} has no J={J}: "
+            f"Record {record.name} of {study_of(record)} has no J={J}: "
             "remove it and run the study again."
         )
     return steps.index(J)
+
+
+def perturbed(record: Record) -> bool:
+    """Whether the run started from weights moved by one last bit."""
+    return bool((recipe_values(record) or {}).get("perturb", False))
 
 
 def recipe_of(record: Record) -> Recipe:
@@ -114,31 +129,32 @@ def recipe_of(record: Record) -> Recipe:
         UserError: the record names no recipe of this version.
     """
     try:
-        return Recipe(**record["recipe"])
+        return Recipe(**(recipe_values(record) or {"recipe": None}))
     except TypeError as error:
         raise UserError(
-            f"Record {record['name']} of {record['study']} has no recipe of this version: "
+            f"Record {record.name} of {study_of(record)} has no recipe of this version: "
             "remove it and run the study again."
         ) from error
 
 
 def group_runs(records: Iterable[Record]) -> list[Group]:
-    """Groups of runs that may be averaged, by components, then form, ties and steps.
+    """Groups of runs, by components, then form, ties and steps.
 
     Raises:
         UserError: two records of one recipe and seed, which would count it twice.
     """
-    found: dict[Recipe, dict[int, Record]] = {}
+    found: dict[Recipe, dict[tuple[bool, int], Record]] = {}
     for record in records:
         recipe = recipe_of(record)
-        seeds = found.setdefault(replace(recipe, seed=0), {})
-        if recipe.seed in seeds:
+        starts = found.setdefault(replace(recipe, seed=0, perturb=False), {})
+        start = (recipe.perturb, recipe.seed)
+        if start in starts:
             raise UserError(
-                f"Records {seeds[recipe.seed]['name']} and {record['name']} of {record['study']} "
+                f"Records {starts[start].name} and {record.name} of {study_of(record)} "
                 "are of one run: remove one."
             )
-        seeds[recipe.seed] = record
-    groups = [Group(r, tuple(seeds[s] for s in sorted(seeds))) for r, seeds in found.items()]
+        starts[start] = record
+    groups = [Group(r, tuple(starts[s] for s in sorted(starts))) for r, starts in found.items()]
     return sorted(groups, key=lambda g: (g.recipe.components, g.recipe.form, g.recipe.ties,
                                          g.recipe.steps, g.recipe.digest))  # fmt: skip
 
@@ -232,11 +248,12 @@ def origin(records: Iterable[Record]) -> str:
     """Machines and torch versions behind records, as one sentence."""
     found = []
     for record in records:
-        machine = record["machine"]
+        machine = record.machine
         threads = f"{machine['threads']} thread" + ("s" if machine["threads"] != 1 else "")
         cpu = f"{machine['cpu']}, {machine['cores']} cores, {threads}"
-        gpu = [machine["gpu"]] if machine["gpu"] else []
-        found.append(", ".join([*gpu, cpu, machine["system"], f"torch {record['torch']}"]))
+        gpu = [str(machine["gpu"])] if machine["gpu"] else []
+        torch = f"torch {record.libraries['torch']}"
+        found.append(", ".join([*gpu, cpu, str(machine["system"]), torch]))
     return f"Machine: {'; '.join(dict.fromkeys(found))}."
 
 
@@ -256,11 +273,11 @@ def missing(records: Mapping[str, Sequence[Record]]) -> str:
     """A Markdown list: by study, the cells of the default plan that have no record."""
     lines = []
     for study, cells in STUDIES.items():
-        there = {record["name"] for record in records[study]}
+        there = {recipe_of(r) if recipe_values(r) else r.name for r in records[study]}
         absent: dict[str, list[int]] = {}
         plan = sorted(cells(Budget()), key=lambda c: c.recipe.components if c.recipe else 0)
         for cell in plan:
-            if cell.name in there:
+            if (cell.recipe or cell.name) in there:
                 continue
             if cell.recipe is None:
                 absent[cell.name] = []

@@ -25,7 +25,6 @@ from experiments.studies.cells import (
 from experiments.studies.figures import PAPER_IN_SUPPORT
 from experiments.studies.measures import STEPS_J
 from experiments.studies.recipe import CLAUSES
-from experiments.studies.records import Record
 from experiments.studies.runs import (
     NOT_RUN,
     Group,
@@ -39,6 +38,7 @@ from experiments.studies.runs import (
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 from lkf_plugin.corpora.parity import LOG2
+from lkf_plugin.records.record import Record
 
 
 def support(records: Sequence[Record]) -> str:

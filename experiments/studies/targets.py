@@ -1,16 +1,18 @@
 """The targets, against what was measured.
 
-Each is a line: what is asked, by whom it is met, and all the seeds' values.
+Each is a line: what is asked, by whom it is met, the worst run and all of them. A target is one of
+the method, not of a machine, so it has to hold for every seed and from a perturbed start.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.studies.records import Record
+from experiments.studies.records import measured_values, recipe_values
+from lkf_plugin.records.record import Record
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,18 @@ class Target:
 
     study: str
     text: str
-    where: Callable[[dict[str, Any]], bool]
+    where: Callable[[dict[str, Any] | None], bool]
     value: Callable[[dict[str, Any]], float]
     low: float = -math.inf
     high: float = math.inf
+
+    def met(self, value: float) -> bool:
+        """Whether one run's value is in the range."""
+        return self.low <= value <= self.high
+
+    def worst(self, values: Sequence[float]) -> float:
+        """The value that is nearest to missing the range, or misses it most."""
+        return min(values, key=lambda value: min(value - self.low, self.high - value))
 
 
 def _is(corpus: str, components: int | None = None, **more: Any) -> Callable[[Any], bool]:
@@ -74,9 +84,7 @@ TARGETS = (
     Target("hidden", "M=16 TC", _HIDDEN_16, _metric("total_correlation"), low=17.5),
     Target("support", "M=16 in-support at J=1", _HIDDEN_16, _at("in_support", 1), low=0.65),
     Target("support", "M=16 recall from J=2", _HIDDEN_16, _recall_from_2, low=1.0),
-    Target("ties", "global optimum, I >= 2.70 (split)", _HIDDEN_16,
-           _metric("information"), low=2.70),
-    Target("ties", "the same without a remedy", _is("hidden", 16, ties="none"),
+    Target("ties", "M=16 I, the global optimum", _HIDDEN_16,
            _metric("information"), low=2.70),
     Target("parity", "excess over the M=1 optimum", _is("parity"), _metric("excess"), high=0.03),
     Target("parity", "I at (0, 1)", _is("parity"), _metric("information"), high=0.02),
@@ -91,19 +99,22 @@ TARGETS = (
 
 
 def report(study: str, records: Iterable[Record]) -> list[str]:
-    """Lines ``met 3/3  M=4 TC >= 9: 9.36 9.21 9.18`` for one study."""
+    """Lines ``met 3/3  M=4 TC >= 9: worst 9.18 of 9.36 9.21 9.18`` for one study."""
     records = list(records)
     lines = []
     for target in TARGETS:
         if target.study != study:
             continue
         values = [
-            target.value(record["metrics"]) for record in records if target.where(record["recipe"])
+            target.value(measured_values(record))
+            for record in records
+            if target.where(recipe_values(record))
         ]
         if not values:
             continue
-        met = sum(target.low <= value <= target.high for value in values)
+        met = sum(map(target.met, values))
         bound = f">= {target.low:.4g}" if target.low > -math.inf else f"<= {target.high:.4g}"
         shown = " ".join(f"{value:.4f}" for value in values)
-        lines.append(f"  met {met}/{len(values)}  {target.text} {bound}: {shown}")
+        worst = f"worst {target.worst(values):.4f} of {shown}" if len(values) > 1 else shown
+        lines.append(f"  met {met}/{len(values)}  {target.text} {bound}: {worst}")
     return lines

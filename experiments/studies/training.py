@@ -10,7 +10,6 @@ Shape legend: B sequences, M components, L positions. Unit: nats.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from experiments.studies.perturbation import perturb_last_bit
 from experiments.studies.recipe import Recipe, make_corpus
 from experiments.studies.ties import (
     EVERY,
@@ -29,22 +29,14 @@ from experiments.studies.ties import (
     regularizer_scale,
 )
 from lkf_plugin.backbone import LatentKernelBackbone, build_backbone
-from lkf_plugin.corruption import (
-    LogLinearNoise,
-    draw_times,
-    draw_two_times,
-    mask_tokens,
-    move_chance_from_sigma,
-    nelbo_weight,
-    reveal_chance,
-    reveal_tokens,
-)
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 from lkf_plugin.information.laws import network_law
-from lkf_plugin.kernel import log_mixture, router_regularizer
-from lkf_plugin.objective.components import ComponentScores, HeadSettings, component_scores
-from lkf_plugin.objective.likelihood import mixture_objective
-from lkf_plugin.objective.two_time import two_time_scores
+from lkf_plugin.objective.components import ComponentScores
+from lkf_plugin.objective.draws import PlainDraws
+from lkf_plugin.objective.mixture import Mixture
+from lkf_plugin.objective.objective import Corruption, Objective
+from lkf_plugin.objective.two_time import TwoTime
 from lkf_plugin.train.checkpoint import AtomicCheckpointIO
 from lkf_plugin.train.ema import ExponentialMovingAverage
 from lkf_plugin.train.schedules import linear_decay
@@ -52,8 +44,7 @@ from lkf_plugin.train.seeding import derive_seed, seed_position
 
 CHECKPOINT = "last.ckpt"
 SAVE_EVERY = 500
-HEAD = HeadSettings("full")  # the vocabularies are tiny
-SPLIT_ROWS = 2048
+SPLIT_ROWS = 4096
 
 
 class Trainer:
@@ -68,11 +59,13 @@ class Trainer:
         assert isinstance(network, LatentKernelBackbone)
         self.backbone = network
         trained = [p for p in network.parameters() if p.requires_grad]
+        if recipe.perturb:
+            perturb_last_bit(trained, recipe.seed)
         self.optimizer = torch.optim.AdamW(
             trained, lr=recipe.lr, betas=(0.9, 0.99), weight_decay=0.0
         )
         self.schedule = linear_decay(self.optimizer, recipe.steps, recipe.warmup, 0.4)
-        self.noise = LogLinearNoise()
+        self.objective = objective_of(recipe)
         self.ties = set(recipe.ties.split("+")) if recipe.components > 1 else set()
         self.balance = Balance()
         self.average = ExponentialMovingAverage(trained, recipe.ema) if recipe.ema else None
@@ -88,14 +81,17 @@ class Trainer:
             self._split()
         x1_BL = self.corpus.sample(recipe.batch, derive_seed(recipe.seed, "rows", step))
         seed_position(recipe.seed, "noise", step)
+        corruption = corrupt(self.objective, x1_BL, self.mask)
+        scores = self.objective.score(self.backbone, corruption)
+        value = self.objective.loss(scores, corruption)
+        loss, penalty = value.loss, value.penalty
         two_time = recipe.objective == "two_time"
-        loss, logw_BM = self._two_time(x1_BL) if two_time else self._mixture(x1_BL)
-        total = loss
-        if recipe.components > 1:
-            penalty = router_regularizer(logw_BM, recipe.lambda_ent, recipe.lambda_lb)
-            if "anneal" in self.ties:
-                penalty = penalty * regularizer_scale(step, recipe.steps)
-            total = loss + penalty * (1.0 if two_time else 1.0 / x1_BL.shape[1])
+        if two_time and "balance" in self.ties and 2 * step < recipe.steps:
+            loss = self._balanced(scores, value.nll_B, corruption.counted_BL.all(-1)).mean()
+            penalty = self.objective.penalty(scores.logw_BM)  # last: sums keep their order
+        if "anneal" in self.ties:
+            penalty = penalty * regularizer_scale(step, recipe.steps)
+        total = loss + penalty
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()
         trained = self.optimizer.param_groups[0]["params"]
@@ -107,36 +103,15 @@ class Trainer:
         self.step = step + 1
         return loss.item()
 
-    def _two_time(self, x1_BL: Tensor) -> tuple[Tensor, Tensor]:
-        t_B, s_B = draw_two_times(len(x1_BL), "cpu", self.recipe.t_max)
-        xt_BL = mask_tokens(x1_BL, 1 - t_B[:, None], self.mask)
-        xs_BL = reveal_tokens(xt_BL, x1_BL, reveal_chance(t_B, s_B)[:, None], self.mask)
-        counted_BL = xt_BL == self.mask
-        scores = two_time_scores(
-            self.backbone, xt_BL, xs_BL, counted_BL, t_B, s_B, self.recipe.form, HEAD
-        )
-        ell_BM = scores.logp_BML.sum(-1)
-        nll_B = -log_mixture(scores.logw_BM, ell_BM)
-        if "balance" in self.ties and 2 * self.step < self.recipe.steps:
-            nll_B = self._balanced(scores, ell_BM, nll_B, counted_BL.all(-1))
-        return nll_B.mean(), scores.logw_BM
-
-    def _balanced(
-        self, scores: ComponentScores, ell_BM: Tensor, nll_B: Tensor, open_B: Tensor
-    ) -> Tensor:
-        """The same with the gradient of balanced responsibilities in all-mask rows."""
+    def _balanced(self, scores: ComponentScores, nll_B: Tensor, open_B: Tensor) -> Tensor:
+        """``nll_B`` with the gradient of balanced responsibilities in all-mask rows."""
         if not bool(open_B.any()):
             return nll_B
-        score_AM = (scores.logw_BM + ell_BM)[open_B]
+        score_AM = (scores.logw_BM + scores.logp_BML.sum(-1))[open_B]
         gamma_AM = self.balance.responsibilities(score_AM)
         surrogate_A = -(gamma_AM * score_AM).sum(-1)
         value_A = nll_B[open_B].detach()
         return nll_B.masked_scatter(open_B, surrogate_A - surrogate_A.detach() + value_A)
-
-    def _mixture(self, x1_BL: Tensor) -> tuple[Tensor, Tensor]:
-        scores, weight_B, counted_BL = clean_scores(self.backbone, x1_BL, self.noise)
-        objective = mixture_objective(scores, weight_B, counted_BL)
-        return objective.total / x1_BL.numel(), scores.logw_BM
 
     def _split_due(self) -> bool:
         """Between a tenth and six tenths of the run, before the rate falls."""
@@ -152,7 +127,10 @@ class Trainer:
         if plan is not None:
             apply_split(self.backbone, self.optimizer, plan, mixture.logw_M, self.corpus.length)
             moved = {"kept": plan.kept, "freed": plan.freed, "divided": plan.divided}
-            self.splits.append({"step": self.step, **moved, "gain": plan.gain})
+            averaged = plan.merged_LV is not None
+            self.splits.append(
+                {"step": self.step, **moved, "gain": plan.gain, "averaged": averaged}
+            )
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -188,16 +166,23 @@ class Trainer:
         return self.backbone.eval().requires_grad_(False)
 
 
-def clean_scores(
-    backbone: LatentKernelBackbone, x1_BL: Tensor, noise: LogLinearNoise
-) -> tuple[ComponentScores, Tensor, Tensor]:
-    """One draw of MDLM's corruption: component scores, omega [B] and what is masked [B, L]."""
-    sigma_B, dsigma_B = noise(draw_times(len(x1_BL), x1_BL.device))
-    move_B1 = move_chance_from_sigma(sigma_B)[:, None]
-    xt_BL = mask_tokens(x1_BL, move_B1, backbone.mask_index)
-    counted_BL = xt_BL == backbone.mask_index
-    scores = component_scores(backbone, xt_BL, x1_BL, counted_BL, sigma_B, HEAD)
-    return scores, nelbo_weight(sigma_B, dsigma_B), counted_BL
+def objective_of(recipe: Recipe) -> Objective:
+    """The library's objective as a recipe sets it."""
+    settings = {
+        "token_head": "full",  # the vocabularies are tiny
+        "chunk_rows": 4096,
+        "lambda_ent": recipe.lambda_ent,
+        "lambda_lb": recipe.lambda_lb,
+        "form": recipe.form,
+        "t_max": recipe.t_max,
+    }
+    kind = TwoTime if recipe.objective == "two_time" else Mixture
+    return kind(settings, recipe.components)
+
+
+def corrupt(objective: Objective, x1_BL: Tensor, mask_index: int) -> Corruption:
+    """One draw of the forward process for whole texts, from torch's global generator."""
+    return objective.corrupt(x1_BL, torch.ones_like(x1_BL), PlainDraws.of(mask_index))
 
 
 def train(recipe: Recipe, root: Path, quiet: bool = False) -> Trainer:
@@ -214,10 +199,8 @@ def train(recipe: Recipe, root: Path, quiet: bool = False) -> Trainer:
         trainer.load(torch.load(path, map_location="cpu", weights_only=True))
     if trainer.step >= recipe.steps:
         return trainer
-    folder.mkdir(parents=True, exist_ok=True)
-    scratch = folder / ".recipe.json.tmp"
-    scratch.write_text(json.dumps(asdict(recipe), indent=2, sort_keys=True) + "\n", "utf-8")
-    os.replace(scratch, folder / "recipe.json")
+    text = json.dumps(asdict(recipe), indent=2, sort_keys=True) + "\n"
+    write_atomically(folder / "recipe.json", text)
     writer = AtomicCheckpointIO()
     with tqdm(
         total=recipe.steps, initial=trainer.step, desc=recipe.name, unit="step", disable=quiet

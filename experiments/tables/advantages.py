@@ -32,6 +32,7 @@ def advantages(
 
 
 def gain_over(lookup: Lookup, ours: Estimate | None, theirs: Estimate | None) -> float | None:
+    """How much better ours is, whichever way the metric points; None where one is missing."""
     if ours is None or theirs is None:
         return None
     return advantage(ours.value, theirs.value, lookup.higher_is_better)

@@ -17,7 +17,8 @@ from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
 from lkf_plugin.report.html import write_html
-from lkf_plugin.report.side_by_side import has_runs, write_side_by_side
+from lkf_plugin.report.runs import has_runs
+from lkf_plugin.report.side_by_side import write_side_by_side
 
 
 def write_report(
@@ -55,15 +56,15 @@ def _write_corpus(
     check_comparable(records, f"tables of {records[0].corpus}")
     lookup = Lookup(records)
     out.mkdir(parents=True, exist_ok=True)
-    told = caption(records, lookup.metric, lookup.higher_is_better)
-    parts: list[str] = [f"# {records[0].corpus}", "", told, ""]
+    described = caption(records, lookup.metric, lookup.higher_is_better)
+    parts: list[str] = [f"# {records[0].corpus}", "", described, ""]
     written: list[Path] = []
     for name in names or LAYOUTS:
         table = LAYOUTS[name](lookup)
         if table.empty:
             continue
         parts.append(markdown(table, ""))
-        for suffix, text in (("tex", latex(table, told)), ("csv", long_csv(table))):
+        for suffix, text in (("tex", latex(table, described)), ("csv", long_csv(table))):
             written.append(_write(out / f"{name}.{suffix}", text))
     parts.append(beside(records, lookup.metric))
     if figures:

@@ -18,7 +18,7 @@ from experiments.tables.advantages import (
 )
 from experiments.tables.lookup import Lookup
 from experiments.tables.main_table import main
-from experiments.tables.places import (
+from experiments.tables.row_entries import (
     EVIDENCE,
     NELBO,
     SINGLE,

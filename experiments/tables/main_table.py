@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from experiments.tables import paper_numbers as paper
 from experiments.tables.advantages import best_of_n
 from experiments.tables.lookup import Lookup
-from experiments.tables.places import (
+from experiments.tables.row_entries import (
     NELBO,
     SINGLE,
     found,

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 from experiments.tables.table import Entry, Table, is_likelihood
+from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.record import Record
 
 MARK = "!"
@@ -70,13 +71,8 @@ def markdown(table: Table, caption: str) -> str:
     """A heading, the table, and what it depends on."""
     head, body = _cells(table)
     lines = [f"## {table.name}: {table.title}", ""]
-    lines += [_line(head), "|" + "---|" * len(head)]
-    lines += [_line([cell.replace("|", "/") for cell in row]) for row in body]
+    lines.append(markdown_table(head, [[cell.replace("|", "/") for cell in row] for row in body]))
     return "\n".join([*lines, "", " ".join([*table.notes, _LEGEND, caption]), ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def latex(table: Table, caption: str) -> str:
@@ -172,7 +168,7 @@ def beside(records: Sequence[Record], metric: str | None) -> str:
     columns = [name for name in ((metric,) if metric else ()) + BESIDE if name in held]
     columns += sorted(name for name in held if name.startswith("mauve["))
     head = ["cell", "calls", "run", *columns]
-    lines = ["## every cell", "", _line(head), "|" + "---|" * len(head)]
+    rows = []
     for record in records:
         if "entropy" not in record.metrics:
             continue
@@ -183,11 +179,11 @@ def beside(records: Sequence[Record], metric: str | None) -> str:
             number(record.value("network_calls")),
             *(number(None if v is None else v.value) for v in values),
         ]
-        lines.append(_line(cells))
+        rows.append(cells)
     ceiling = next(
         (r.metrics["entropy_ceiling"].value for r in records if "entropy_ceiling" in r.metrics),
         None,
     )
     note = "" if ceiling is None else f" A sequence's entropy is at most {ceiling:.3f} nats (ln L)."
     explained = "calls: by the method's own count; run: evaluations that were needed."
-    return "\n".join([*lines, "", explained + note, ""])
+    return f"## every cell\n\n{markdown_table(head, rows)}\n\n{explained}{note}\n"

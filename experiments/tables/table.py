@@ -15,7 +15,7 @@ class Entry:
 
     Attributes:
         measured: our figure, None where there is no record.
-        entropy: H of the same samples (nats a sequence), shown in parentheses.
+        entropy: H of the same samples (nats per sequence), shown in parentheses.
         paper: the paper's figure, with its H where it gives one.
         record: where the figure is from.
         flagged: the advantage behind the figure is one component's.

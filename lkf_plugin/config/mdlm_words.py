@@ -12,8 +12,8 @@ BACKBONES = ("dit", "dimamba", "ar", "hf_dit")
 def known_values(key: str) -> tuple[str, ...]:
     """Values of a key of the process: MDLM's own and those of the methods."""
     own = MDLM_PARAMETERIZATIONS if key == "parameterization" else ()
-    found = [METHODS[name].process.get(key) for name in METHODS]
-    return tuple(dict.fromkeys((*own, *(str(one) for one in found if one is not None))))
+    values = [METHODS[name].process.get(key) for name in METHODS]
+    return tuple(dict.fromkeys((*own, *(str(one) for one in values if one is not None))))
 
 
 def known_predictors() -> tuple[str, ...]:

@@ -107,8 +107,8 @@ def _check_portions(settings: Settings) -> None:
     extra = trainer.model_extra or {}
     for key in extra.keys() & OWN_ARGUMENTS.keys():
         instead = OWN_ARGUMENTS[key]
-        told = f"use {instead} instead" if instead else "leave it out"
-        raise UserError(f"trainer.{key} is set by the run itself: {told}.")
+        advice = f"use {instead} instead" if instead else "leave it out"
+        raise UserError(f"trainer.{key} is set by the run itself: {advice}.")
     if extra and trainer.target == "lightning.Trainer":
         _check_lightning_arguments(extra)
 

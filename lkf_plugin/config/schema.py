@@ -148,8 +148,8 @@ class Reader:
         if not isinstance(values, dict):
             return None
         if type_name not in (DDIT, LKF):
-            told = f"model.type={show(type_name)} is unknown: take {DDIT} or {LKF}."
-            self._refuse("model.type", told)
+            sentence = f"model.type={show(type_name)} is unknown: take {DDIT} or {LKF}."
+            self._refuse("model.type", sentence)
             return None
         for key in sorted(values.keys() - network.model_fields.keys()):
             full = f"model.{key}"

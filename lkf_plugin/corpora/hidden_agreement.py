@@ -1,7 +1,7 @@
 """Hidden agreement: one value, drawn uniformly, fills all positions (paper, App. "synth").
 
 A mixture of M = V components represents every transition exactly; with fewer components the optimum
-splits the V values into groups, one a component. From a state with a visible token the transition
+splits the V values into groups, one per component. From a state with a visible token the transition
 factorizes already, so the latent matters at the all-masked state only.
 
 Clock of the paper: t=0 all masked, t=1 clean. Entropies and log-probabilities are in nats.

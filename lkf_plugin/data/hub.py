@@ -113,7 +113,7 @@ class HubCorpus:
         """The pinned commit, or the contents of the local files of each split."""
         if self.local:
             files = {name: self._local_files(self.local, name) for name in ("train", "valid")}
-            return {name: files_digest(found) if found else None for name, found in files.items()}
+            return {name: files_digest(paths) if paths else None for name, paths in files.items()}
         revision = self.options.revision
         assert revision is not None
         if not is_commit(revision):
@@ -126,12 +126,12 @@ class HubCorpus:
         base = root / subset if subset and (root / subset).is_dir() else root
         name = self._split_name(split)
         wanted = set(_ALIASES.get(name, (name,)))
-        found = []
+        paths = []
         for path in sorted(base.rglob("*")):
             words = re.split("[^a-z]+", str(path.relative_to(base)).lower())
             if path.suffix in _SUFFIXES and path.is_file() and wanted & set(words):
-                found.append(path)
-        return found
+                paths.append(path)
+        return paths
 
     def documents(self, split: str) -> Iterator[str]:
         root = self.local
@@ -157,8 +157,10 @@ class HubCorpus:
 
 
 def line_rows(path: Path, keep_ends: bool) -> Iterator[str]:
-    """Lines as rows; a blank one is empty. With ``keep_ends`` the others keep their line break,
-    as the rows of the hub's WikiText do."""
+    """Lines as rows; a blank one is empty.
+
+    With ``keep_ends`` the others keep their line break, as the rows of the hub's WikiText do.
+    """
     for line in text_lines(path):
         blank = not line.strip()
         yield "" if blank else line if keep_ends else line.rstrip("\n")

@@ -139,8 +139,10 @@ class StepOrder:
 
 
 def _my_share(start: int, stop: int | None) -> Iterator[int]:
-    """Every K-th number from ``start`` for worker process w of K, which the loader takes in turn;
-    all numbers in the main process."""
+    """Every K-th number from ``start`` for worker process w of K, all in the main process.
+
+    The loader takes the workers' numbers in turn.
+    """
     worker = get_worker_info()
     first, step = (worker.id, worker.num_workers) if worker else (0, 1)
     number = start + first

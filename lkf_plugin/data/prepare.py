@@ -202,8 +202,11 @@ def _open_corpus(options: DataOptions, length: int, root: Path) -> Corpus | Agre
 
 
 def _covered_options(options: DataOptions) -> dict[str, Any]:
-    """The kind's options without paths and names, whose contents the fingerprint covers, and
-    without those that only decide the tokenizer."""
+    """The kind's options that nothing else covers.
+
+    Left out are paths and names, whose contents the fingerprint covers, and what only decides the
+    tokenizer.
+    """
     elsewhere = ("path", "valid_path", "dataset", "revision", "min_characters", *_OF_TOKENIZER)
     return {key: value for key, value in options.of_kind().items() if key not in elsewhere}
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import string
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -19,6 +17,7 @@ from transformers import PreTrainedTokenizer
 from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.data.reading import text_lines
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 # The host is not sure to speak TLS: the digest says whether it is the archive.
 URL = "http://mattmahoney.net/dc/text8.zip"
@@ -136,10 +135,9 @@ def read_text8(folder: Path) -> dict[str, str]:
 
 
 def _download(target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(URL, timeout=30) as source:
+
+    def fetch(scratch: Path) -> None:
+        with scratch.open("wb") as out, urllib.request.urlopen(URL, timeout=30) as source:
             digest = hashlib.sha256()
             while chunk := source.read(1 << 20):
                 digest.update(chunk)
@@ -150,11 +148,11 @@ def _download(target: Path) -> None:
                 f"{ARCHIVE_SHA256[:12]}): put the right text8.zip into {target.parent}, or set "
                 "data.path to a folder that has it."
             )
-        os.replace(name, target)
+
+    try:
+        write_atomically(target, fetch)
     except (urllib.error.URLError, OSError) as error:
         raise UserError(
             f"text8 is not in {target.parent} and {URL} cannot be reached: put text8.zip there, or "
             "set data.path to a folder that has it."
         ) from error
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -22,7 +22,7 @@ class Pool:
     Attributes:
         request: samples to be made.
         rollouts: state of the rows.
-        exists_GC: bool; which candidates there are, at least one a sample.
+        exists_GC: bool; which candidates there are, at least one per sample.
         sample_R, candidate_R: place of each row.
     """
 

@@ -53,12 +53,12 @@ class DecodeOptions(Group):
         component: who speaks where one component does: ``router``, ``random`` or a number.
         selector: how one of several candidates is picked, see ``selectors``.
         score: what ``softmax``, ``centred`` and ``calibrated`` go by: ``nelbo`` or ``evidence``.
-        score_draws: T, draws of (tau, mask) a NELBO score.
+        score_draws: T, draws of (tau, mask) per NELBO score.
         select_temperature: of ``softmax``, nats per sequence, and ``calibrated``, nats per token.
         shared_noise: one noise stream for all candidates of a sample.
         min_prior: floor of a component's prior weight; None is 1 / (10 M).
         num_candidates: n noise streams of one component.
-        calibration_samples: chains a component in the calibration pool.
+        calibration_samples: chains per component in the calibration pool.
         switch_step: ``deferred``: steps before the router's choice is final.
         probe_step: ``probe``: steps before the evidence is read.
         probe_report: ``probe``: run the losers on, to tell how often the full selector agrees.

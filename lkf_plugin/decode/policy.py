@@ -69,7 +69,7 @@ class Decoded:
             score), the number that tables state.
         network_calls: evaluations that were really run, a delivered sample on average; smaller,
             since a row that reveals nothing in a step is not evaluated. A calibration, which is
-            made once a model, is not in it.
+            made once per model, is not in it.
         candidates_GCL: the finished candidates that the scores belong to, masks where there was
             none; None where nothing was selected among finished ones.
         facts: what a policy found out on the way, means over the samples.

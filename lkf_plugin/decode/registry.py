@@ -53,12 +53,15 @@ def policy(name: str, options: type[DecodeOptions] = DecodeOptions) -> Callable[
 def read_options(settings: Mapping[str, Any]) -> DecodeOptions:
     """Settings of the group ``decode`` as the options of the policy that they name.
 
+    A name without a dot that is no policy is an own sampler's; whether the model has it is its
+    affair (``sampler_of``).
+
     Raises:
-        UserError: an unknown policy or key, or an unusable value.
+        UserError: an unknown module or key, or an unusable value.
     """
-    name = settings.get("policy", AUTO)
-    plain = name in (AUTO, HOST_SAMPLER)
-    return (DecodeOptions if plain else POLICIES[name].options).read(settings)
+    name = str(settings.get("policy", AUTO))
+    known = "." in name or name in POLICIES
+    return (POLICIES[name].options if known else DecodeOptions).read(settings)
 
 
 def resolve_policy(name: str, num_components: int) -> str:

@@ -69,7 +69,7 @@ def sample(
         model: what is sampled from; what ``config.sampling`` says beside the steps holds.
         start_GL: start states: all masks, or prompts with gaps.
         settings: as in the Hydra group ``decode``.
-        seed_G: one seed a sample. A policy's sample depends on its own; an own sampler's on those
+        seed_G: one seed per sample. A policy's sample depends on its own; an own sampler's on those
             of all samples of the call.
         num_steps: J.
         eps: MDLM time at which the steps of a policy end; None takes ``config.sampling.eps``.

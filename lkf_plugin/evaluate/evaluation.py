@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.registry import POLICIES, read_options
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.attribution import (
     attribution,
@@ -25,11 +25,11 @@ from lkf_plugin.evaluate.attribution import (
     pooled,
 )
 from lkf_plugin.evaluate.cells import row_name
-from lkf_plugin.evaluate.ends import both_ends, real_text
 from lkf_plugin.evaluate.identity import beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.quality import Quality
+from lkf_plugin.evaluate.reference_text import both_ends, real_text
 from lkf_plugin.evaluate.run_records import (
     ENDS,
     INFORMATION,
@@ -94,7 +94,7 @@ class Evaluation:
 
     def cell(self, settings: Mapping[str, Any], steps: int, attribute: bool = False) -> Cell:
         """A policy at J steps with everything that its figures depend on."""
-        options = DecodeOptions.read(settings)
+        options = read_options(settings)
         if options.policy not in POLICIES:
             raise UserError(
                 f"policy={options.policy} has no cells: take one of {', '.join(POLICIES)} "

@@ -42,7 +42,7 @@ def latent_information(
     network = run.network()
     device = next(run.module.backbone.parameters()).device
     generator = torch.Generator().manual_seed(seed)
-    law = network_law(run.module.backbone, told=run.module._process_sigma, two_time=False)
+    law = network_law(run.module.backbone, process_sigma=run.module._process_sigma, two_time=False)
 
     def information_at(x_1L: torch.Tensor, t: float, count: int) -> StepInformation | None:
         masked_L = x_1L[0] == network.mask_index

@@ -10,9 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.decode.registry import POLICIES, read_options
 from lkf_plugin.decode.sample import uses_own_sampler
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.identity import (
@@ -175,7 +174,7 @@ class RunRecords:
             UserError: a policy that the model has not.
         """
         config, module = self.run.config, self.run.module
-        policy = module.sampler_of(DecodeOptions.read(decode).policy)
+        policy = module.sampler_of(read_options(decode).policy)
         own = uses_own_sampler(module, decode)
         resolved = {**decode, "policy": policy}
         method = method_name(config)
@@ -188,7 +187,7 @@ class RunRecords:
             "precision": precision_of(network, "float64" if wide else "float32"),
             "judge": judged_by,
             "samples": samples,
-            "decode": decode_of(resolved, policy, own),
+            "decode": decode_of(decode, policy, own),
             "sampling": sampling_of(config, steps if uses_steps(method) else None),
             "eval": beside_of(config, self_bleu, **beside),
         }

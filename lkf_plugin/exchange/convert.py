@@ -131,12 +131,12 @@ def _process_of(foreign: Foreign, source: Path) -> dict[str, Any]:
         UserError: they are no such values; what is printed of a file is checked before.
     """
     assert foreign.config is not None
-    told, steps = foreign.config.get("time_conditioning"), foreign.config.get("T")
-    if not isinstance(told, bool):
-        raise _no_value(source, "time_conditioning", told)
+    conditioning, steps = foreign.config.get("time_conditioning"), foreign.config.get("T")
+    if not isinstance(conditioning, bool):
+        raise _no_value(source, "time_conditioning", conditioning)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise _no_value(source, "T", steps)
-    return {"time_conditioning": told, "T": steps}
+    return {"time_conditioning": conditioning, "T": steps}
 
 
 def _checked_length(length: Any, source: Path) -> int | None:
@@ -266,8 +266,8 @@ def overrides(
         settings.append(f"model.dropout={dropout}")
         if method == "mdlm":
             process = _process_of(foreign, Path("the checkpoint"))
-            told = str(process["time_conditioning"]).lower()
-            settings += [f"time_conditioning={told}", f"T={process['T']}"]
+            conditioning = str(process["time_conditioning"]).lower()
+            settings += [f"time_conditioning={conditioning}", f"T={process['T']}"]
     settings += ["training.ema=0"] if average is None else []
     return [shlex.quote(setting) for setting in settings]
 

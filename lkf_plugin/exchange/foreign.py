@@ -61,10 +61,10 @@ def read_foreign(source: Path, trust_pickle: bool) -> Foreign:
         raise UserError(f"{source} is no checkpoint: it holds no dictionary")
     if "model" in content and isinstance(content["model"], dict):
         state = _bare(content["model"], source)
-        found = Foreign(state, content.get("ema"), "sedd")
-        found.mask_index = _vocabulary(state, source) - 1  # SEDD appends its mask
-        found.extra = {"global_step": int(content.get("step", 0))}
-        return found
+        foreign = Foreign(state, content.get("ema"), "sedd")
+        foreign.mask_index = _vocabulary(state, source) - 1  # SEDD appends its mask
+        foreign.extra = {"global_step": int(content.get("step", 0))}
+        return foreign
     if "state_dict" not in content:
         raise UserError(
             f"{source} is none of the layouts that can be imported: MDLM's or DUO's Lightning "
@@ -94,12 +94,13 @@ def _read_lightning(content: dict[str, Any], source: Path) -> Foreign:
         if method is None:
             raise UserError(f"{source} has algo.name={name}: take mdlm, sedd, duo or ar")
     else:
-        said = config.get("parameterization")
-        if said not in OF_PARAMETERIZATION:
+        parameterization = config.get("parameterization")
+        if parameterization not in OF_PARAMETERIZATION:
             raise UserError(
-                f"{source} has parameterization={said}: only subs, sedd and ar are supported"
+                f"{source} has parameterization={parameterization}: only subs, sedd and ar are "
+                "supported"
             )
-        method = OF_PARAMETERIZATION[said]
+        method = OF_PARAMETERIZATION[parameterization]
     state = _bare(content["state_dict"], source)
     extra = {key: content[key] for key in KEPT if key in content}
     length = config.model.get("length")
@@ -117,37 +118,37 @@ def _read_safetensors(source: Path) -> Foreign:
         state = _bare(load_file(file), source)
     except SafetensorError as error:
         raise UserError(f"{file} is damaged or no safetensors file ({error})") from error
-    found = Foreign(state)
+    foreign = Foreign(state)
     beside = file.with_name("config.json")
     if beside.is_file():
         try:
-            said = json.loads(beside.read_text(encoding="utf-8"))
+            config = json.loads(beside.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise UserError(f"{beside} is damaged ({error})") from error
-        if not isinstance(said, dict):
+        if not isinstance(config, dict):
             raise UserError(f"{beside} is damaged: it holds no object")
-        kind = str(said.get("model_type", "")).lower()
-        found.method = next((m for m in METHODS if m in kind), None)
-        nested = said.get("model")
+        kind = str(config.get("model_type", "")).lower()
+        foreign.method = next((m for m in METHODS if m in kind), None)
+        nested = config.get("model")
         model: dict[str, Any] = nested if isinstance(nested, dict) else {}
-        found.length = said.get("model_length") or said.get("length") or model.get("length")
-        found.mask_index = said.get("mask_index")
-        if "graph" in said:  # SEDD's own, which appends its mask
-            found.method, found.mask_index = "sedd", _vocabulary(state, source) - 1
-        found.config = OmegaConf.create(said)
-    return found
+        foreign.length = config.get("model_length") or config.get("length") or model.get("length")
+        foreign.mask_index = config.get("mask_index")
+        if "graph" in config:  # SEDD's own, which appends its mask
+            foreign.method, foreign.mask_index = "sedd", _vocabulary(state, source) - 1
+        foreign.config = OmegaConf.create(config)
+    return foreign
 
 
 def _bare(state: dict[str, Tensor], source: Path) -> dict[str, Tensor]:
     """Copies under the network's own names: `backbone.` (of a wrapper, or two) is taken off."""
-    found = {}
+    bare_state = {}
     for name, tensor in state.items():
         bare = name.removeprefix("module.")
         while bare.startswith(PREFIX):
             bare = bare.removeprefix(PREFIX)
-        found[bare] = tensor.detach().clone()
-    _vocabulary(found, source)
-    return found
+        bare_state[bare] = tensor.detach().clone()
+    _vocabulary(bare_state, source)
+    return bare_state
 
 
 def _vocabulary(state: dict[str, Tensor], source: Path) -> int:

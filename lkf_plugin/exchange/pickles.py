@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections.abc
 import io
-import os
 import pickle
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.files import write_atomically
 
 
 def read_pickled(source: Path, trust_pickle: bool) -> dict[str, Any]:
@@ -147,14 +147,12 @@ class _TolerantUnpickler(pickle.Unpickler):
 
 def write_plain(converted: dict[str, Any], target: Path) -> None:
     """Write a checkpoint whole, and only if torch's safe loading takes it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f".{target.name}.tmp")
-    try:
+
+    def save(scratch: Path) -> None:
         torch.save(_plain(converted), scratch)
         torch.load(scratch, map_location="cpu", weights_only=True, mmap=True)
-        os.replace(scratch, target)
-    finally:
-        scratch.unlink(missing_ok=True)
+
+    write_atomically(target, save)
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,7 @@ class StepLaw(Protocol):
 def network_law(
     backbone: LatentKernelBackbone,
     form: str = "analytic",
-    told: Callable[[Tensor], Tensor] = lambda sigma_B: sigma_B,
+    process_sigma: Callable[[Tensor], Tensor] = lambda sigma_B: sigma_B,
     two_time: bool = True,
 ) -> StepLaw:
     """The law of one step of a network.
@@ -36,7 +36,7 @@ def network_law(
         backbone: in eval mode.
         form: ``learned`` (one softmax over tokens and [MASK]) or ``analytic`` ([MASK] keeps
             exactly 1 - p_rev).
-        told: what the network is told of sigma (a text checkpoint's ``_process_sigma``).
+        process_sigma: what the network is told of sigma (a text checkpoint's ``_process_sigma``).
         two_time: whether the network knows s; one trained on clean endpoints does not.
     """
     assert form in ("analytic", "learned")
@@ -47,7 +47,7 @@ def network_law(
         rows, M = xt_BL.shape[0], backbone.num_components
         t_B = torch.full((rows,), t, dtype=torch.float32, device=xt_BL.device)
         s_B = torch.full_like(t_B, s) if two_time else None
-        state = backbone.encode(xt_BL, told(sigma_from_kept(t_B)), s_B)
+        state = backbone.encode(xt_BL, process_sigma(sigma_from_kept(t_B)), s_B)
         logw_BM = torch.log_softmax(backbone.route(state).double(), dim=-1)
         logits_RLV = backbone.logits(backbone.branch(state)).double()
         if form == "analytic":

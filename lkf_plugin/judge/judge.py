@@ -131,7 +131,7 @@ class Judge:
 
         Args:
             texts: S texts.
-            max_length: most tokens a text, BOS included; ``None`` truncates nothing.
+            max_length: most tokens per text, BOS included; ``None`` truncates nothing.
         """
         if not texts:
             return []
@@ -150,7 +150,7 @@ class Judge:
 
         Args:
             texts: S texts, already without the model's special tokens.
-            max_length: judge tokens a text is truncated to.
+            max_length: judge tokens that a text is truncated to.
             batch_size: texts a forward pass.
             seed: of the bootstrap that gives the standard error.
             progress: show a progress bar (only on a terminal).

@@ -62,7 +62,7 @@ def mauve(
     if min(len(kept), len(real)) < 2:
         raise UserError("MAUVE needs at least two samples and two held-out texts with words.")
     try:
-        found = compute_mauve(
+        result = compute_mauve(
             p_text=real,
             q_text=kept,
             featurize_model_name=featurizer,
@@ -78,4 +78,4 @@ def mauve(
             f"MAUVE cannot take features from {featurizer} ({first}): give the name or the folder "
             "of a GPT-2 after --mauve."
         ) from error
-    return Estimate(float(found.mauve), None, len(kept))
+    return Estimate(float(result.mauve), None, len(kept))

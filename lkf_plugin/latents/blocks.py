@@ -39,11 +39,11 @@ class Blocks:
         return 1 if self.block_length is None else -(-length // self.block_length)
 
     def group_of(self, length: int, device: torch.device | None = None) -> Tensor:
-        """Group of each position, int64 [L]: ``z_BG[:, group_of(L)]`` is a latent per position."""
+        """The group of each position, int64 [L]: where its latent stands in ``z_BG``."""
         return torch.arange(length, device=device) // (self.block_length or length)
 
     def sums(self, logp_BML: Tensor) -> Tensor:
-        """ell_BGM = sum_{i in g} log P_i^k; positions that do not count hold 0."""
+        """Sums of log P_i^k over each group, ell_BGM; positions that do not count hold 0."""
         if self.count(logp_BML.shape[-1]) == 1:
             return logp_BML.sum(-1)[:, None]
         if self.block_length == 1:

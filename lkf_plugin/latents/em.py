@@ -136,14 +136,14 @@ def _round(
     cells_RM = torch.zeros(logE_PVM.shape[0] * logE_PVM.shape[1], logE_PVM.shape[2]).double()
     counts = [torch.zeros_like(part) for part in law.potentials]
     for x_BL in x_NL.split(window_batch):
-        found = structure.expectation(fast.potentials, fast.ell(x_BL))
-        gamma_BLM = found.gamma_BGM if len(group_L) == found.gamma_BGM.shape[1] else (
-            found.gamma_BGM[:, group_L]
+        expected = structure.expectation(fast.potentials, fast.ell(x_BL))
+        gamma_BLM = expected.gamma_BGM if len(group_L) == expected.gamma_BGM.shape[1] else (
+            expected.gamma_BGM[:, group_L]
         )  # fmt: skip
         part_RM = torch.zeros(cells_RM.shape)
         part_RM.index_add_(0, _emission_rows(x_BL, logE_PVM).flatten(), gamma_BLM.flatten(0, 1))
         cells_RM += part_RM
-        for total, part in zip(counts, found.counts, strict=True):
+        for total, part in zip(counts, expected.counts, strict=True):
             total += part
     smoothed = (part + smoothing / part.shape[-1] for part in counts)
     return ContextFreeLaw(

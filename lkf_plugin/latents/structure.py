@@ -144,9 +144,9 @@ class Structure(ABC, Generic[P]):
         The E step of EM; a structure may have a faster way than its scans in the log domain.
         """
         many = p._make(part.expand(len(ell_BGM), *part.shape[1:]) for part in p)  # type: ignore[attr-defined]
-        found = self.posterior(many, ell_BGM)
-        counts = found.counts._make(part.sum(0, keepdim=True) for part in found.counts)
-        return found._replace(counts=counts)
+        posterior = self.posterior(many, ell_BGM)
+        counts = posterior.counts._make(part.sum(0, keepdim=True) for part in posterior.counts)
+        return posterior._replace(counts=counts)
 
     def posterior(self, p: P, ell_BGM: Tensor) -> Posterior:
         """log Psi, responsibilities and expected counts, without a graph."""

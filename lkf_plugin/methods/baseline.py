@@ -114,7 +114,7 @@ class Baseline(Diffusion):
         raise NotImplementedError
 
     def method_steps(self, num_steps: int) -> int:
-        """Network calls a chain by the method's own count, which tables state."""
+        """Network calls per chain by the method's own count, which tables state."""
         return num_steps
 
     def score(self, x_CGL: Tensor, draws: int) -> Tensor:

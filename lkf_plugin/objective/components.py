@@ -25,7 +25,7 @@ class HeadSettings:
     Attributes:
         backend: ``mdlm`` builds every logit at every position in MDLM's operation order; the
             others (see ``token_head``) only the rows that count.
-        chunk_rows: rows a chunk of the ``chunked`` backend (a CPU takes at most 256).
+        chunk_rows: rows per chunk of the ``chunked`` backend (a CPU takes at most 256).
     """
 
     backend: str = "chunked"
@@ -54,7 +54,7 @@ class ComponentScores(NamedTuple):
 def counted_places(counted_BL: Tensor) -> Places:
     """Where ``counted_BL`` is true, sequence after sequence.
 
-    Their number is data, so this waits for the device: once a step, since every other index list
+    Their number is data, so this waits for the device: once per step, since every other index list
     is made from this one.
     """
     row_N, position_N = counted_BL.nonzero(as_tuple=True)

@@ -39,7 +39,7 @@ class Draws(Protocol):
         """``x_BL`` with each token masked by its chance, [B, L]."""
         ...
 
-    def told(self, sigma_B: Tensor) -> Tensor:
+    def network_sigma(self, sigma_B: Tensor) -> Tensor:
         """What the network is told of sigma, [B]."""
         ...
 
@@ -66,7 +66,7 @@ class HostDraws:
         """MDLM's ``q_xt``."""
         return self._host.q_xt(x_BL, move_chance_B1)
 
-    def told(self, sigma_B: Tensor) -> Tensor:
+    def network_sigma(self, sigma_B: Tensor) -> Tensor:
         """MDLM's ``_process_sigma``."""
         return self._host._process_sigma(sigma_B[:, None])
 
@@ -100,7 +100,7 @@ class PlainDraws:
         """One uniform per position."""
         return mask_tokens(x_BL, move_chance_B1, self.mask_index)
 
-    def told(self, sigma_B: Tensor) -> Tensor:
+    def network_sigma(self, sigma_B: Tensor) -> Tensor:
         """sigma itself."""
         return sigma_B
 
@@ -135,6 +135,6 @@ class CounterDraws:
         """Free positions whose uniform lies below their chance."""
         return torch.where((self.u_BL < move_chance_B1) & self.free_BL, self.mask_index, x_BL)
 
-    def told(self, sigma_B: Tensor) -> Tensor:
+    def network_sigma(self, sigma_B: Tensor) -> Tensor:
         """By the host's rule, in float32 as in training."""
         return self.process_sigma(sigma_B.float())

@@ -101,8 +101,8 @@ class Mixture(Objective):
                 weight_B = -low.expand_as(t_B)
         xt_BL = draws.hide(x0_BL, move_B[:, None])
         counted_BL = (xt_BL == draws.mask_index) & (attention_BL > 0)
-        told_B = draws.told(sigma_B)
-        return Corruption(xt_BL, x0_BL, counted_BL, attention_BL, told_B, weight_B)
+        network_sigma_B = draws.network_sigma(sigma_B)
+        return Corruption(xt_BL, x0_BL, counted_BL, attention_BL, network_sigma_B, weight_B)
 
     def score(self, backbone: LatentKernelBackbone, corruption: Corruption) -> ComponentScores:
         """Scores of every component, each in the graph."""

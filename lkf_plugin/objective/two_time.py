@@ -6,7 +6,7 @@ forms of the component's law:
 * ``learned``: one softmax over all V + 1 outcomes, as the paper describes it;
 * ``analytic``: [MASK] keeps exactly 1 - p_rev and the network gives only the values.
 
-Shape legend: B sequences, M components, L positions. Unit: nats a transition.
+Shape legend: B sequences, M components, L positions. Unit: nats per transition.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ settings lie side by side; the same one again replaces itself.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from lkf_plugin.records.identity import identity_digest
 
 # Where files lie, what is logged, and how fast it goes.
 WITHOUT_EFFECT = (
@@ -43,8 +43,7 @@ def evaluation_name(
         steps: J, where it means something.
     """
     counted = {key: value for key, value in settings.items() if not _without_effect(key)}
-    content = json.dumps([checkpoint_digest, counted], sort_keys=True, default=str)
-    digest = hashlib.sha256(content.encode()).hexdigest()[:DIGITS]
+    digest = identity_digest("evaluation", {"checkpoint": checkpoint_digest}, counted)[:DIGITS]
     shown = [*parts, *([] if steps is None else [f"J{steps}"]), f"seed{settings['seed']}", digest]
     return re.sub(r"[^A-Za-z0-9._=+-]", "_", ".".join(shown))
 

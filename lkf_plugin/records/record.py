@@ -1,8 +1,8 @@
 """The record of a measurement: what was measured, how, what came out, and on what machine.
 
 Runs, cells of tables, studies, comparisons, benchmarks and the demo are all kept in it. A record
-holds no time stamp and no path of the machine that it was made on; its keys are sorted, and floats
-read back the same, so that equal inputs give equal bytes::
+holds no time stamp (a timing has its day as a label) and no path of the machine that it was made
+on; its keys are sorted, and floats read back the same, so that equal inputs give equal bytes::
 
     {"format": 2, "kind": "samples", "name": "sotu.M8.commit.J4", "digest": "...",
      "subject": {"checkpoint": "...", "corpus": "...", "model": {...}, ...},

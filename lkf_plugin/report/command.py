@@ -10,7 +10,8 @@ from pathlib import Path
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import foreseen
 from lkf_plugin.report.html import write_html
-from lkf_plugin.report.side_by_side import has_runs, write_side_by_side
+from lkf_plugin.report.runs import has_runs
+from lkf_plugin.report.side_by_side import write_side_by_side
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Runs side by side as one page for a browser: no network, tables without a script.
 
-The parts come from the run folders (``side_by_side``), the commands from ``made_by``.
+The parts come from the run folders (``runs``), the commands from ``made_by``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,9 @@ from lkf_plugin import __version__
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.report.made_by import likelihood_command, samples_command, training_command
-from lkf_plugin.report.side_by_side import (
-    Run,
-    SideBySide,
-    curves,
-    headline,
-    quality,
-    quality_table,
-    read_runs,
-    run_table,
-)
+from lkf_plugin.report.runs import Run, SideBySide, curves, headline, quality, read_runs
 from lkf_plugin.report.svg import COLORS, Axis, Series, chart
+from lkf_plugin.report.tables import quality_table, run_table
 
 SHOWN_SAMPLES = 3  # of each evaluation
 LONGEST_TEXT = 1500  # characters of a sample

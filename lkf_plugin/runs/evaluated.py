@@ -16,7 +16,6 @@ from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.data.options import absolute
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.identity import (
-    CARD,
     Card,
     card_of_settings,
     compare,
@@ -161,11 +160,6 @@ def say_loaded(opened: OpenCheckpoint, module: Any, config: DictConfig) -> None:
     dtype = str(parameter.dtype).removeprefix("torch.")
     step = "" if opened.step is None else f"step {opened.step} of "
     _say(f"loaded {step}{opened.path}: {weights}, {dtype}, computed in {config.trainer.precision}")
-
-
-def has_card(opened: OpenCheckpoint) -> bool:
-    """Whether the checkpoint itself says what it is."""
-    return CARD in opened.checkpoint
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -64,6 +64,19 @@ class LoadedRun:
 def settings_of_run(folder: str | Path, checkpoint: str | None = None) -> DictConfig:
     """A run's settings as an evaluation of its best (else last) checkpoint, or the one named.
 
+    >>> run = load_run(folder)  # what `python main.py run_dir=FOLDER ...` has trained
+    loaded step ... of ...best.ckpt: averaged weights ...
+    >>> decode = {"policy": "best_of_m", "score_draws": 1}
+    >>> decoded = run.sample(decode, num_steps=4, num_samples=3, seed=0)
+    >>> texts = run.prepared.tokenizer.batch_decode(decoded.x_GL)
+    >>> len(texts), "[MASK]" in " ".join(texts)
+    (3, False)
+
+    Args:
+        folder: a ``run_dir``.
+        device: where the weights go.
+        checkpoint: a file in place of the best one.
+
     Raises:
         UserError: no such run.
     """

@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig
 from torch import nn
 
+from lkf_plugin.checkpoint_file import local_file
 from lkf_plugin.errors import UserError
 from lkf_plugin.failures import path_sentence
 from lkf_plugin.methods.method import NONE, given_name
@@ -138,7 +139,7 @@ def _check_start(config: DictConfig) -> None:
     source = config.init.from_checkpoint
     if not source:
         return
-    if not Path(source).is_file():
+    if not local_file(source, "init.from_checkpoint").is_file():
         raise UserError(f"There is no checkpoint at init.from_checkpoint={source}: check the path.")
     if config.model.type != "lkf" and given_name(config) == NONE:
         raise UserError(

@@ -127,9 +127,9 @@ def load_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _renamed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of earlier versions under the keys of this one: ``baseline`` became ``method``."""
-    if "method" not in settings and isinstance(settings.get("baseline"), dict):
-        method = settings.pop("baseline")
+    """Settings of earlier versions under the keys of this one: ``method`` became ``method``."""
+    if "method" not in settings and isinstance(settings.get("method"), dict):
+        method = settings.pop("method")
         if method.get("name") == "none":
             method["name"] = NONE
         settings["method"] = method

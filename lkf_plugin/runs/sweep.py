@@ -218,8 +218,8 @@ def _as_number(config: DictConfig, key: str, value: str | None, choices: set[str
     if key in choices:
         return str(value)
     try:
-        found = OmegaConf.select(config, key, default=value)
-        return "null" if found is None else str(found)
+        present = OmegaConf.select(config, key, default=value)
+        return "null" if present is None else str(present)
     except OmegaConfBaseException:
         return str(value)
 

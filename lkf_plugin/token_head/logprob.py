@@ -44,7 +44,7 @@ def token_logprob(
         backend: ``full`` holds [N, V] logits; ``chunked`` holds tiles of ``chunk_rows`` rows and
             recomputes them in the backward pass; ``torch`` is ``F.linear_cross_entropy``
             (torch >= 2.13; float32 or float64 only); ``liger`` and ``cce`` are GPU packages.
-        chunk_rows: rows a chunk of the ``chunked`` backend (a CPU takes at most 256).
+        chunk_rows: rows per chunk of the ``chunked`` backend (a CPU takes at most 256).
 
     Returns:
         float32 (float64 for float64 inputs) whatever the autocast: under bf16 autocast the matrix
@@ -143,16 +143,16 @@ class _ChunkedLogprob(torch.autograd.Function):
         rows = (x if every else x[live] for x in (hidden, target, lse, grad_logp))
         h, target, lse, c = rows
         with torch.autocast(hidden.device.type, enabled=False):
-            found = tiled_gradients(
+            grads = tiled_gradients(
                 head, h.to(ctx.gemm_dtype), target, lse, c, ctx.chunk_rows,
                 ctx.needs_input_grad[:3],
             )  # fmt: skip
-        grad_hidden = found.h_ND
+        grad_hidden = grads.h_ND
         if grad_hidden is not None:
             grad_hidden = grad_hidden.to(hidden.dtype)
             if not every:
                 grad_hidden = torch.zeros_like(hidden).index_copy_(0, live, grad_hidden)
-        return (grad_hidden, *_in_dtype(found.weight_VD, found.bias_V, weight, bias), *[None] * 4)
+        return (grad_hidden, *_in_dtype(grads.weight_VD, grads.bias_V, weight, bias), *[None] * 4)
 
 
 class _ChunkedWeightedSum(torch.autograd.Function):
@@ -163,26 +163,26 @@ class _ChunkedWeightedSum(torch.autograd.Function):
         head = Head.cast(weight, bias, mask_index, gemm_dtype)
         c = coefficient.detach().to(head.out_dtype)
         with torch.autocast(hidden.device.type, enabled=False):
-            logp, found = tiled_logprob_and_gradients(
+            logp, grads = tiled_logprob_and_gradients(
                 head, hidden.detach().to(gemm_dtype), target, c, chunk_rows,
                 ctx.needs_input_grad[:3],
             )  # fmt: skip
-        ctx.found = found
+        ctx.grads = grads
         ctx.dtypes = (hidden.dtype, weight, bias)
         ctx.mark_non_differentiable(logp)
         return (c * logp).sum(), logp
 
     @staticmethod
     def backward(ctx, grad_sum, _):  # type: ignore[no-untyped-def]
-        found, ctx.found = ctx.found, None
-        if found is None:
+        grads, ctx.grads = ctx.grads, None
+        if grads is None:
             raise RuntimeError("the weighted head's backward pass runs once: its gradient is gone")
         hidden_dtype, weight, bias = ctx.dtypes
-        for part in (found.h_ND, found.weight_VD, found.bias_V):
+        for part in (grads.h_ND, grads.weight_VD, grads.bias_V):
             if part is not None:
                 part *= grad_sum  # in place: these are as large as the head itself
-        grad_hidden = None if found.h_ND is None else found.h_ND.to(hidden_dtype)
-        return (grad_hidden, *_in_dtype(found.weight_VD, found.bias_V, weight, bias), *[None] * 5)
+        grad_hidden = None if grads.h_ND is None else grads.h_ND.to(hidden_dtype)
+        return (grad_hidden, *_in_dtype(grads.weight_VD, grads.bias_V, weight, bias), *[None] * 5)
 
 
 def _in_dtype(

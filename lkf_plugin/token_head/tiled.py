@@ -219,7 +219,7 @@ def tiled_gradients(
 ) -> Gradients:
     """Gradients of sum_n c_n logp_n from a known log-sum-exp: three products a tile."""
     tiles = head.tiles()
-    found = Gradients.zeros(head, h_ND.shape[0], needs)
+    gradients = Gradients.zeros(head, h_ND.shape[0], needs)
     at_once = rows_at_once(h_ND.shape[0], chunk_rows, h_ND.device)
     buffer = _buffer(at_once, tiles[0].stop, head)
     for part in _chunks(h_ND.shape[0], at_once):
@@ -227,9 +227,9 @@ def tiled_gradients(
         for columns in tiles:
             tile = head.logits(rows.h_ND, columns, _view(buffer, rows.h_ND.shape[0], columns))
             tile.sub_(lse_N[part, None]).exp_()
-            found.add(head, tile, rows, columns)
-        found.finish(rows)
-    return found
+            gradients.add(head, tile, rows, columns)
+        gradients.finish(rows)
+    return gradients
 
 
 def tiled_logprob_and_gradients(
@@ -246,7 +246,7 @@ def tiled_logprob_and_gradients(
     three products a tile in all, instead of the four of a pass that has to wait for its weights.
     """
     tiles = head.tiles()
-    found = Gradients.zeros(head, h_ND.shape[0], needs)
+    gradients = Gradients.zeros(head, h_ND.shape[0], needs)
     logp_N = torch.empty(h_ND.shape[0], dtype=head.out_dtype, device=h_ND.device)
     at_once = rows_at_once(h_ND.shape[0], chunk_rows, h_ND.device)
     buffer = _buffer(at_once, tiles[-1].stop, head)
@@ -264,6 +264,6 @@ def tiled_logprob_and_gradients(
         logp_N[part] = running.picked_N - lse
         for columns, tile, top in zip(tiles, kept, tops, strict=True):
             tile *= torch.exp(top - lse)[:, None]
-            found.add(head, tile, rows, columns)
-        found.finish(rows)
-    return logp_N, found
+            gradients.add(head, tile, rows, columns)
+        gradients.finish(rows)
+    return logp_N, gradients

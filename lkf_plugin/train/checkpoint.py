@@ -49,7 +49,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f".{target.name}.tmp")
+        scratch = target.with_name(f".{target.name}.tmp")  # one name: kills leave one at most
         try:
             with scratch.open("wb") as file:
                 torch.save(checkpoint, file)
@@ -286,10 +286,10 @@ class StepCheckpoint(Checkpoint):
 
     def _stopping(self, trainer: L.Trainer) -> bool:
         """Whether any process was told to stop (a collective call)."""
-        told = self._signals.received is not None or trainer.received_sigterm
+        stopping = self._signals.received is not None or trainer.received_sigterm
         if trainer.world_size > 1:
-            return trainer.strategy.reduce_boolean_decision(told, all=False)
-        return told
+            return trainer.strategy.reduce_boolean_decision(stopping, all=False)
+        return stopping
 
     def _stop(self, trainer: L.Trainer, numbered: bool = False) -> None:
         """Saves and leaves; ``numbered`` where a step-N.ckpt would have been saved anyway."""
@@ -349,11 +349,11 @@ class StepCheckpoint(Checkpoint):
 
     def _drop_old(self, now: int) -> None:
         """Keeps the newest step files; those after ``now`` are of a part that was taken back."""
-        found = {int(m[1]): p for p in self.folder.iterdir() if (m := _NUMBERED.match(p.name))}
-        taken_back = [step for step in found if step > now]
-        past = sorted(step for step in found if step <= now)
+        files = {int(m[1]): p for p in self.folder.iterdir() if (m := _NUMBERED.match(p.name))}
+        taken_back = [step for step in files if step > now]
+        past = sorted(step for step in files if step <= now)
         for step in [*taken_back, *past[: -self.keep_last or None]]:
-            found[step].unlink()
+            files[step].unlink()
 
 
 _NUMBERED = re.compile(r"^step-(\d+)\.ckpt$")

@@ -13,6 +13,8 @@ from typing import Any
 from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
+from lkf_plugin.files import write_atomically
+
 STEP = "step"
 _LOG = logging.getLogger(__name__)
 
@@ -112,11 +114,8 @@ class CsvLog(Logger):
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         """Replaces the file in one stroke."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = [_line(self._columns)] + [self._format(row) for row in rows]
-        scratch = self.path.with_suffix(".csv.tmp")
-        scratch.write_bytes(b"".join(lines))
-        os.replace(scratch, self.path)
+        write_atomically(self.path, b"".join(lines))
         self._row_start = sum(map(len, lines)) - (len(lines[-1]) if rows else 0)
 
     def _write_row(self) -> None:

@@ -1,4 +1,4 @@
-"""The standard error of a validation's nats a token, on either host."""
+"""The standard error of a validation's nats per token, on either host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SequenceErrors(L.Callback):
     """Listens to ``_loss`` of a host's module while it validates; sequences are the unit.
 
     Attributes:
-        se: nats a token, over all processes; None before a validation or below two sequences.
+        se: nats per token, over all processes; None before a validation or below two sequences.
         sequences: how many were evaluated, over all processes.
     """
 
@@ -30,12 +30,12 @@ class SequenceErrors(L.Callback):
         loss = pl_module._loss
 
         def heard(x0: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-            found = loss(x0, attention_mask)
-            tokens_BL = found.token_mask.double()
-            nats_BL = found.nlls.detach().double() * tokens_BL
+            losses = loss(x0, attention_mask)
+            tokens_BL = losses.token_mask.double()
+            nats_BL = losses.nlls.detach().double() * tokens_BL
             self._spread.add(nats_BL.sum(-1), tokens_BL.sum(-1))
             self.sequences += len(x0)
-            return found
+            return losses
 
         pl_module._loss = heard
 

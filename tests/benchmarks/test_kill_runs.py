@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from experiments.pages.blocks import fill
+from lkf_plugin.records.store import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,17 +46,24 @@ def test_one_bit_is_a_difference(tmp_path: Path, changed: str) -> None:
     assert bool(told) is bool(changed), told
 
 
+def test_the_page_shows_the_kept_record() -> None:
+    from kill_runs import table
+
+    (kept,) = read_records(ROOT / "docs" / "records" / "reliability")
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert fill(page, {"kills": table(kept)}) == page
+
+
 @pytest.mark.slow
 def test_a_few_kills_end_equal(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "kill_runs.py"), "--kills", "8"]
-    record = tmp_path / "kills.json"
     done = subprocess.run(
-        [*command, "--seed", "5", "--record", str(record)],
+        [*command, "--seed", "5", "--records", str(tmp_path)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(record.read_text())
-    assert result["kills"] == result["equal"] == 8 and not result["problems"]
+    (result,) = read_records(tmp_path)
+    assert result.value("killed") == result.value("equal") == 8 and not result.series["problems"]

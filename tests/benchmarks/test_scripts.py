@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from lkf_plugin.records.store import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,8 +22,9 @@ def test_gpu_script_on_the_cpu(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    kept = tmp_path / "outputs" / "bench" / "gpu_tiny-1t.json"
-    training, sampling = json.loads(kept.read_text(encoding="utf-8"))["tables"]
+    (kept,) = read_records(tmp_path / "outputs" / "bench")
+    assert kept.name == "gpu_tiny-1t"
+    training, sampling = kept.series["tables"]
     assert len(training["rows"]) == 19 and "out of memory" not in str(training["rows"])
     assert [row[0] for row in sampling["rows"]][3] == "single chain, M=8, captured"
     assert all(float(row[2]) > 0 for row in sampling["rows"])

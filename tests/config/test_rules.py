@@ -61,7 +61,7 @@ MISTAKES = [
     (("experiment=agreetext_baseline", "method=auto"), "is not read by MDLM's own network"),
     (("experiment=agreetext_baseline", "method=ar"), "model.trunk=native must be null"),
     (("experiment=sotu_ar", "model.local_heads=true"), "model.local_heads=true must be false"),
-    (("method=sedd", "+model.latent_blocks=2"), "is not read by the network of this baseline"),
+    (("method=sedd", "+model.latent_blocks=2"), "is not read by the network of this method"),
     (("loss.token_head=chunked",), "loss.token_head=chunked is unknown: take auto or mdlm"),
     (("loss.lambda_ent=0.1",), "loss.lambda_ent=0.1 must be 0: loss=mdlm has no router"),
     (("init.from_checkpoint=w.ckpt",), "is not read by MDLM's own network: take method=mdlm"),

@@ -9,7 +9,7 @@ import torch
 
 from lkf_plugin.corruption import LogLinearNoise
 from lkf_plugin.decode.engine import RolloutEngine
-from lkf_plugin.decode.living import living_components
+from lkf_plugin.decode.living_components import living_components
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.options import DecodeOptions

@@ -12,12 +12,12 @@ import torch
 from lkf_plugin.corruption import nelbo_weight
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.command import main, open_run
-from lkf_plugin.evaluate.ends import shuffled_words
 from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.latent import latent_information
 from lkf_plugin.evaluate.likelihood import likelihood
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
+from lkf_plugin.evaluate.reference_text import shuffled_words
 from lkf_plugin.objective.components import HeadSettings, component_scores
 from lkf_plugin.records.store import write_record
 from lkf_plugin.runs.load import LoadedRun

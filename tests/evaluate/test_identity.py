@@ -93,7 +93,8 @@ def test_every_decoding_setting(field: str) -> None:
         return identity_digest("samples", {}, decode_of(settings, settings["policy"]))
 
     usual = DecodeOptions(policy="best_of_m").model_dump()
-    value = {"selector": "evidence", "score": "evidence", "min_prior": 0.0}.get(field)
+    values = {"policy": "commit", "component": 1, "selector": "evidence", "score": "evidence"}
+    value = {**values, "min_prior": 0.0}.get(field)
     changed = {**usual, field: other(usual[field]) if value is None else value}
     assert digest(changed) != digest(usual)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,63 +16,26 @@ from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.errors import UserError
 from tests.cli.conftest import TINY
+from tests.extension.conftest import LIMIT, Example
 
-METHOD = '''
-"""Pulls a student's denoiser towards its teacher's, by the forward KL divergence at masks."""
-import torch
-
-from lkf_plugin.host.builtin import Diffusion
-from lkf_plugin.methods.method import METHODS, Method
-from lkf_plugin.methods.mdlm import MDLM
-from lkf_plugin.methods.taught import Taught, TaughtSettings, check_rounds
-from lkf_plugin.subs import subs_log_probs
-
-
-class Pulled(Taught, MDLM):
-    def _forward_pass_diffusion(self, x0):
-        if not self.training:
-            return Diffusion._forward_pass_diffusion(self, x0)
-        sigma, _ = self.noise(self._sample_t(len(x0), x0.device))
-        xt = self.q_xt(x0, 1 - torch.exp(-sigma[:, None]))
-        with torch.no_grad():
-            logits = self.teacher(xt, self._process_sigma(sigma))
-            wanted = subs_log_probs(logits, xt, self.mask_index)
-        own = self.forward(xt, sigma[:, None])
-        kl = (wanted.exp() * (wanted - own)).sum(-1)
-        return torch.where(xt == self.mask_index, kl, 0.0)
-
-
-METHODS.add("pulled")(Method(Pulled, TaughtSettings, check=check_rounds, label="Pulled"))
-'''
-GROUP = """# @package _global_
-host: builtin
-method:
-  name: my_pulled_method.pulled
-  float64_draws: true
-  teacher: ???
-  rounds: 2
-"""
+FILES = ["my_methods.py", "conf/method/pulled.yaml"]
 
 
 @pytest.fixture
-def method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., DictConfig]]:
-    """Composes a command line with the new method; its file lies in a folder of its own."""
+def method(tmp_path: Path, example: Callable[[str], Example]) -> Callable[..., DictConfig]:
+    """Composes a command line with the method that docs/architecture.md adds."""
     register_resolvers()
-    code = tmp_path / "code"
-    (code / "method").mkdir(parents=True)
-    (code / "my_pulled_method.py").write_text(METHOD)
-    (code / "method" / "pulled.yaml").write_text(GROUP)
-    monkeypatch.syspath_prepend(str(code))
+    pulled = example("A method")
+    assert pulled.files == FILES and pulled.lines <= LIMIT
 
     def composed(name: str, *overrides: str) -> DictConfig:
         places = (f"run_dir={tmp_path / name}", f"data.cache_dir={tmp_path / 'cache'}")
-        search = (f"hydra.searchpath=[file://{code}]", "model=tiny", "model.length=32")
+        search = (f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "model=tiny", "model.length=32")
         with initialize_config_dir(str(cli.config_folder()), version_base="1.3"):
             words = [*search, *TINY, *places, "trainer.max_steps=8", *overrides]
             return compose("config", overrides=words)
 
-    yield composed
-    sys.modules.pop("my_pulled_method", None)
+    return composed
 
 
 def last(tmp_path: Path, name: str) -> dict[str, Any]:
@@ -115,6 +77,17 @@ def test_the_second_teacher_is_the_student_of_the_first_round(
     student = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-4.ckpt")["state_dict"]
     for key, tensor in last(tmp_path, "run")["teacher"]["weights"].items():
         assert torch.equal(tensor, student[f"backbone.{key}"])
+
+
+def test_the_command_of_the_page(
+    example: Callable[[str], Example], main: Callable[..., int], method: Callable[..., DictConfig]
+):
+    cli.run(method("teacher"))
+    teacher = "method.teacher=teacher/checkpoints/last.ckpt"
+    words = ["model.length=32", "trainer.max_steps=4"]
+    arguments = [a for a in example("A method").arguments if not a.startswith("method.teacher")]
+    assert main(*arguments, teacher, *words) == 0
+    assert main(*arguments, *words) == 2  # no teacher
 
 
 def test_mistakes_are_told(method: Callable[..., DictConfig], tmp_path: Path):

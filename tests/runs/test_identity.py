@@ -99,7 +99,7 @@ def test_a_start_is_compared(
     for override in ("model.n_heads=4", "time_conditioning=true"):
         with pytest.raises(UserError, match=f"^{override.split('=')[0]} is"):
             run(tiny(*LKF, *new, override))
-    with pytest.raises(UserError, match="starts a mixture"):
+    with pytest.raises(UserError, match="to start a mixture"):
         run(tiny(*new))
     with pytest.raises(UserError, match="There is no checkpoint at"):
         run(tiny(*LKF, *new, "init.from_checkpoint=nowhere.ckpt"))

@@ -21,7 +21,7 @@ Run = Callable[[DictConfig], Any]
 
 @pytest.fixture
 def folder(tiny: Compose, run: Run, tmp_path: Path) -> Path:
-    """The checkpoints of a run of four steps, one file a step."""
+    """The checkpoints of a run of four steps, one file per step."""
     run(tiny("checkpointing.every_n_steps=1"))
     return tmp_path / "run" / "checkpoints"
 

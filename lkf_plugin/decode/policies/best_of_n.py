@@ -22,7 +22,7 @@ def best_of_n(request: DecodeRequest, settings: Mapping[str, Any]) -> Decoded:
     """The best of ``num_candidates`` chains of one component: n (J + T) or n J calls.
 
     ``settings``: ``num_candidates``, ``selector`` and what it needs, and ``component`` as in
-    ``choose_component``, drawn once a sample.
+    ``choose_component``, drawn once per sample.
     """
     options = DecodeOptions.read(settings).model_copy(update={"shared_noise": False})
     n = options.num_candidates

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.decode.calibration import component_means
-from lkf_plugin.decode.living import living_components
+from lkf_plugin.decode.living_components import living_components
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policies.commit import run_committed
 from lkf_plugin.decode.policy import Decoded, DecodeRequest

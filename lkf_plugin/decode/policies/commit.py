@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.decode.engine import Rollouts
-from lkf_plugin.decode.living import living_components
+from lkf_plugin.decode.living_components import living_components
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.decode.registry import policy

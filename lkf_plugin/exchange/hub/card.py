@@ -11,14 +11,9 @@ from transformers import PreTrainedTokenizerBase
 from lkf_plugin import __version__
 from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
 from lkf_plugin.data.text8 import Text8Tokenizer
-from lkf_plugin.report.side_by_side import (
-    Run,
-    best_validation,
-    markdown_table,
-    nll,
-    quality,
-    read_runs,
-)
+from lkf_plugin.records.markdown import markdown_table
+from lkf_plugin.report.runs import Run, best_validation, nll, quality, read_runs
+from lkf_plugin.report.tables import with_error
 from lkf_plugin.runs.command_line import NOT_SAID, command_line_of
 from lkf_plugin.runs.settings import flatten, plain
 
@@ -190,7 +185,7 @@ def _figures(run: Run, config: Any) -> list[str]:
         ]
     if run.likelihoods:
         rows = [
-            [str(nll(one)), str(one.get("step")), str(one.get("ema")), str(one.get("precision"))]
+            [with_error(nll(one)), str(one.get("step")), str(one.get("ema")), str(one.get("precision"))]
             for one in run.likelihoods
         ]
         columns = ["val/nll, nats per token (bound)", "step", "averaged weights", "precision"]
@@ -204,7 +199,7 @@ def _figures(run: Run, config: Any) -> list[str]:
                 str(one.get("sampling_steps")),
                 str(one.get("num_samples")),
                 str(one.get("seed")),
-                ", ".join(f"{name} {figure}" for name, figure in sorted(quality(one).items())),
+                ", ".join(f"{name} {with_error(figure)}" for name, figure in sorted(quality(one).items())),
             ]
             for one in drawn
         ]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from experiments.compare import training
-from experiments.compare.rows import Row
-from experiments.compare.training import train_row
+from experiments import runner
+from experiments.compare.methods import Row
+from experiments.compare.training import run_of
 from lkf_plugin.judge.judge import Judge
 from tests.data.conftest import sentence
 from tests.evaluate.conftest import save
 from tests.evaluate.small_run import train
+from tests.experiments.test_runner import Ended
 
 LENGTH, SEED, STEPS = 12, 1, 2
 TINY = (
@@ -60,11 +60,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_rows: dict[str, Row])
     """A folder with every run, two steps old; trained in this process, which is quicker."""
     out = tmp_path_factory.mktemp("compare")
 
-    def train_here(folder: Path, overrides: Sequence[str]) -> None:
-        train(folder, out / "cache", *overrides)
+    def train_here(run: runner.Run, threads: int) -> Ended:
+        train(run.folder, out / "cache", *run.command[1:-1])
+        return Ended()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "_train", train_here)
-        for name in ("lkf-M8", "ar", "duo"):
-            train_row(out, tiny_rows, name, SEED, STEPS)
+        patch.setattr(runner, "_begin", train_here)
+        patch.setattr(runner, "POLL", 0.0)
+        rows = ("lkf-M8", "ar", "duo")
+        runner.train([run_of(out, tiny_rows, name, SEED, STEPS) for name in rows])
     return out

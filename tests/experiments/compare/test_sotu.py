@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from experiments.compare import fill, sotu, training
 from experiments.compare.entries import collect
 from experiments.compare.figure import COLORS
-from experiments.compare.rows import Row
+from experiments.compare.methods import Row
 from lkf_plugin import cli
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.errors import UserError

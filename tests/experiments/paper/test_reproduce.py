@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
+from experiments import runner
 from experiments.paper import reproduce as command
 from experiments.paper.plan import TABLES
 from experiments.paper.scales import SCALES, Corpus
@@ -55,7 +56,7 @@ def test_mistakes_are_told_before_any_training(tmp_path: Path, monkeypatch) -> N
     def start(*_):
         raise AssertionError("nothing may be trained")
 
-    monkeypatch.setattr(command, "_start", start)
+    monkeypatch.setattr(runner, "_begin", start)
     with pytest.raises(UserError, match="no cell of main has M1.nothing"):
         command.reproduce([ONE], ["main"], tmp_path, "M1.nothing", workers=1)
     deaf = replace(ONE, judge=str(tmp_path / "nowhere"))
@@ -69,16 +70,14 @@ def test_what_is_printed_is_what_is_run(row, tmp_path: Path, monkeypatch, capsys
     scripts = Path(__file__).parents[3] / "scripts"
     show = runpy.run_path(str(scripts / "reproduce.py"))["show"]
     run: dict[str, list] = {}
-    monkeypatch.setattr(command, "train", lambda corpus, models, *_: run.update(models=models))
+    monkeypatch.setattr(command, "train", lambda runs, *_: run.update(runs=runs))
     monkeypatch.setattr(command, "measure", lambda corpus, jobs, *_: run.update(jobs=jobs))
     command.reproduce([pair], TABLES, tmp_path, row, workers=1)
     show([pair], TABLES, tmp_path, row)
     lines = capsys.readouterr().out.splitlines()
     trained = [line for line in lines if line.startswith("python ")]
     cells = [line.split()[1].rstrip(":") for line in lines if line.startswith("# ")]
-    assert trained == [
-        " ".join(["python", *pair.train_command(tmp_path, M)]) for M in run["models"]
-    ]
+    assert trained == [" ".join(["python", *one.command]) for one in run["runs"]]
     assert cells == [f"agreetext.{command.job_name(job)}" for job in run["jobs"]]
     assert not any(".M8." in cell for cell in cells)  # a model that is not in this plan
     with pytest.raises(UserError, match="no cell"):
@@ -91,33 +90,18 @@ def test_a_failed_training_shows_its_last_line(tmp_path: Path) -> None:
         command.reproduce([broken], ["main"], tmp_path, None, workers=1)
 
 
-def test_mixtures_that_start_from_a_model_wait_for_it(tmp_path: Path, monkeypatch) -> None:
-    started = []
-
-    class Done:
-        returncode = 0
-
-        def wait(self):
-            started.append("done")
-
-    def start(corpus, M, out, side_by_side):
-        started.append((M, side_by_side))
-        return Done()
-
-    monkeypatch.setattr(command, "_start", start)
+def test_mixtures_that_start_from_a_model_wait_for_it(tmp_path: Path) -> None:
     in_turn = replace(ONE, components=(1, 4, 8), in_turn=True)
-    command.train(in_turn, [1, 4, 8], tmp_path, workers=2)
-    assert started == [(1, 1), "done", (4, 2), (8, 2), "done", "done"]
-    started.clear()
-    command.train(replace(in_turn, in_turn=False), [1, 4, 8], tmp_path, workers=2)
-    assert started == [(1, 2), (4, 2), "done", "done", (8, 1), "done"]
+    assert in_turn.run(tmp_path, 8).start == in_turn.run(tmp_path, 1)
+    assert in_turn.run(tmp_path, 1).start is None
+    assert replace(in_turn, in_turn=False).run(tmp_path, 8).start is None
 
 
 @pytest.mark.parametrize("M", [1, 4, 8])
 @pytest.mark.parametrize("corpus", SCALES["paper"], ids=lambda one: one.name)
 def test_the_paper_has_one_recipe(corpus: Corpus, M: int, tmp_path: Path) -> None:
     """What reproduce.py --scale paper trains is what experiment=lm1b_lkf says, key by key."""
-    ours = composed(*corpus.train_command(tmp_path, M)[1:])
+    ours = composed(*corpus.run(tmp_path, M).command[1:])
     words = (f"experiment={corpus.name}_lkf", f"model.num_components={M}", "run_dir=x")
     theirs = composed(*words)
     places = ("run_dir", "checkpointing", "logger", "callbacks")  # hold the run folder
@@ -147,9 +131,9 @@ def test_scales(corpus: Corpus, tmp_path: Path) -> None:
     jobs = [job for job in command.jobs_of(corpus.tables, corpus.grid)]
     assert {job.components for job in jobs} <= {1, 4, 8}
     for M in corpus.components:
-        words = corpus.train_command(tmp_path, M)
+        words = corpus.run(tmp_path, M).command
         assert f"model.num_components={M}" in words and not any("{" in word for word in words)
         starts = [word for word in words if word.startswith("init.from_checkpoint=")]
-        first = corpus.run_folder(tmp_path, 1) / "checkpoints" / "best.ckpt"
+        first = corpus.run(tmp_path, 1).best
         wanted = [f"init.from_checkpoint={first}"] if corpus.in_turn and M > 1 else []
         assert starts == wanted

@@ -1,15 +1,20 @@
-"""Names of runs: unique by recipe, and stable when a recipe gains a field."""
+"""Names of runs are unique by recipe; a record stays its recipe's when recipes gain a field."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from experiments.studies.recipe import Recipe
+from experiments.studies.records import study_record
+from experiments.studies.runs import recipe_of
 
 
-def test_names_of_kept_records_stay() -> None:
-    kept = Recipe(steps=700, seed=0, ties="split")
-    assert kept.name == "hidden-M16-n700-s0-2d361b0136"
+def test_records_from_before_a_field_keep_their_recipe() -> None:
+    recipe = Recipe(steps=700, seed=0, ties="split")
+    values = asdict(recipe)
+    del values["perturb"]
+    now = study_record("ties", recipe.name, recipe, {"excess": 0.1}, "0", {}, {})
+    assert recipe_of(replace(now, subject={"recipe": values})) == recipe_of(now) == recipe
 
 
 def test_every_field_makes_another_run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -19,11 +18,14 @@ from experiments.studies.measures import (
     measure_support,
 )
 from experiments.studies.recipe import Recipe, make_corpus
-from experiments.studies.records import read, read_study, recorded
+from experiments.studies.records import study_record
+from experiments.studies.runs import recipe_of
 from experiments.studies.sampling import frozen_samples
 from experiments.studies.targets import report
 from experiments.studies.training import Trainer
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.store import read_records
 
 TINY = Recipe("hidden", 3, 30, 0, width=16, warmup=2, batch=8)
 
@@ -68,24 +70,28 @@ def test_frozen_component_is_obeyed(small):
     assert torch.equal(frozen_samples(small[0], 8, 6, 1, component_G=k)[1], k)
 
 
-def test_record_is_made_once(tmp_path):
+def test_a_cell_is_measured_once(tmp_path, monkeypatch):
     calls = []
 
-    def measure():
-        calls.append(1)
-        return {"one": 1.0, "pair": [1, 2]}
+    def measure(backbone, corpus, recipe):
+        calls.append(recipe)
+        return {"one": 1.0, "pair": [1, 2], "estimate": Estimate(2.0, 0.5)}
 
-    first = recorded(tmp_path, "hidden", "a", TINY, measure)
-    assert recorded(tmp_path, "hidden", "a", TINY, measure) == first
-    assert len(calls) == 1 and read_study(tmp_path, "hidden") == [first]
-    path = tmp_path / "records" / "hidden" / "a.json"
-    assert "time" not in json.loads(path.read_text())
-    path.write_text("{}")
-    with pytest.raises(UserError, match="schema"):
-        read(path)
-    path.write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
-        read(path)
+    recipe = replace(TINY, steps=4)
+    cells = [catalog.Cell(recipe.name, recipe, measure), catalog.Cell("laws", None, measure)]
+    monkeypatch.setitem(STUDIES, "hidden", lambda budget: iter(cells))
+    records = run_study("hidden", Budget(), tmp_path, quiet=True)
+    assert run_study("hidden", Budget(), tmp_path, quiet=True) == records
+    assert calls == [recipe, None]
+    assert read_records(tmp_path / "records" / "hidden") == records
+    run, laws = records
+    assert run.metrics == {
+        "one": Estimate(1.0),
+        "splits": Estimate(0),
+        "estimate": Estimate(2.0, 0.5),
+    }
+    assert run.series == laws.series == {"pair": [1, 2]}
+    assert recipe_of(run) == recipe
 
 
 def cells_of(study, budget):
@@ -134,7 +140,7 @@ def test_study_runs_draws_and_reports(tmp_path, quick, monkeypatch, study):
     monkeypatch.setattr(measures, "GRID", ((0.0, 0.5), (0.75, 1.0)))
     monkeypatch.setitem(STUDIES, study, one_cell)
     records = run_study(study, Budget(), tmp_path, quiet=True)
-    assert len(records) == 1 and json.loads(json.dumps(records)) == records
+    assert records == read_records(tmp_path / "records" / study)
     figure = tmp_path / "figures" / "one.png"
     assert draw(study, records, figure)
     assert figure.stat().st_size > 5000
@@ -143,10 +149,9 @@ def test_study_runs_draws_and_reports(tmp_path, quick, monkeypatch, study):
 
 def test_targets_count_what_is_met():
     def record(seed, excess):
-        recipe = {"corpus": "parity", "components": 4, "form": "analytic", "seed": seed}
-        value = {"value": excess, "se": 0.001}
-        metrics = {"excess": value, "information": value, "total_correlation": value}
-        return {"recipe": recipe, "metrics": metrics}
+        value = Estimate(excess, 0.001)
+        measured = {"excess": value, "information": value, "total_correlation": value}
+        return study_record("parity", "one", Recipe("parity", 4, 99, seed), measured, "0", {}, {})
 
     lines = report("parity", [record(0, 0.01), record(1, 0.025)])
     assert lines[0].startswith("  met 2/2  excess")

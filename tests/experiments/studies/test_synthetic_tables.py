@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from experiments.studies.catalog import ABLATIONS, STUDIES, Budget
 from experiments.studies.cells import block
 from experiments.studies.measures import STEPS_J
 from experiments.studies.recipe import Recipe
+from experiments.studies.records import study_record
 from experiments.studies.runs import group_runs, missing, read_records, spread
 from experiments.studies.sample_tables import agreetext_losses, agreetext_samples, support
 from experiments.studies.tables import (
@@ -28,26 +29,21 @@ from experiments.studies.tables import (
     ties,
 )
 from lkf_plugin.errors import UserError
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import write_record
 
 ROOT = Path(__file__).resolve().parents[3]
 MACHINE = {"cpu": "Z80", "cores": 3, "threads": 1, "gpu": None, "gpus": 0, "system": "Linux x"}
 EMPTY: dict[str, list[Any]] = {study: [] for study in STUDIES}
 
 
-def record(study: str, recipe: Recipe, **metrics: Any) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "study": study,
-        "name": recipe.name,
-        "recipe": asdict(recipe),
-        "metrics": metrics,
-        "machine": MACHINE,
-        "torch": "2.0",
-    }
+def record(study: str, recipe: Recipe, **measured: Any) -> Record:
+    return study_record(study, recipe.name, recipe, measured, "0", {"torch": "2.0"}, MACHINE)
 
 
-def value(x: float, se: float = 0.001) -> dict[str, float]:
-    return {"value": x, "se": se}
+def value(x: float, se: float = 0.001) -> Estimate:
+    return Estimate(x, se)
 
 
 def likelihood(study: str, recipe: Recipe, excess: float, information: float = 1.0) -> Any:
@@ -108,7 +104,7 @@ def test_learned_form_has_a_table_of_its_own():
 def test_a_run_counts_once():
     one = likelihood("hidden", Recipe(), 0.1)
     with pytest.raises(UserError, match="are of one run"):
-        group_runs([one, {**one, "name": "copy"}])
+        group_runs([one, replace(one, name="copy")])
 
 
 def test_ties_are_listed_by_seed():
@@ -135,7 +131,7 @@ def test_parity_and_ablations_name_their_rows():
     assert "Seeds 0, 1: lambda_lb +.1 (150 steps)." in text
 
 
-def agreetext(M: int, steps: int, seed: int, mixture: float) -> dict[str, Any]:
+def agreetext(M: int, steps: int, seed: int, mixture: float) -> Record:
     J = list(STEPS_J)
     return record(
         "agreetext", agreetext_recipe(M, steps, seed), mixture_less_entropy=value(mixture),
@@ -178,16 +174,33 @@ def test_targets_count_each_kind_of_run_apart():
     found.append(likelihood("hidden", replace(recipe, steps=50), 0.5))
     text = targets({**EMPTY, "hidden": found})
     assert of(text, "hidden", "M=4 excess") == [
-        ["hidden", "M=4 excess", "<= 0.04", "M=4 (50 steps, split), seed 0", "0/1", "0.5000"],
-        ["hidden", "M=4 excess", "<= 0.04", "M=4 (1000 steps, split), seeds 0, 1", "1/2",
+        ["hidden", "M=4 excess", "<= 0.04", "M=4 (50 steps, split), seed 0", "0.5000", "0/1",
+         "0.5000"],
+        ["hidden", "M=4 excess", "<= 0.04", "M=4 (1000 steps, split), seeds 0, 1", "0.0500", "1/2",
          "0.0300 0.0500"],
     ]  # fmt: skip
     assert of(text, "agreetext", "M=8 valid at J=2")[0][3] == "not run"
 
 
+def test_a_perturbed_start_counts_for_targets_and_for_no_mean():
+    recipe = Recipe("hidden", 4, 1000, ties="split")
+    drawn = [replace(recipe, seed=seed) for seed in (0, 1)]
+    found = [likelihood("hidden", r, 0.01, i) for r, i in zip(drawn, (1.4, 1.3), strict=True)]
+    found.append(likelihood("hidden", replace(recipe, perturb=True), 0.09, 1.2))
+    made = tables({**EMPTY, "hidden": found})
+    head = ["hidden", "M=4 I", ">= 1.317", "M=4 (1000 steps, split), seeds 0, 1; seed 0 perturbed"]
+    row = [*head, "1.2000", "1/3", "1.4000 1.3000 1.2000"]
+    assert of(made["targets"], "hidden", "M=4 I") == [row]
+    assert of(made["targets"], "hidden", "M=4 excess")[0][4] == "0.0900"  # the worst is the largest
+    assert of(made["hidden"], "4")[0][-1] == "0.0100 ± 0.0000"
+    found.pop()
+    assert of(tables({**EMPTY, "hidden": found})["targets"], "hidden", "M=4 I")[0][3].endswith("1")
+
+
 def test_missing_is_the_plan_less_the_records():
     def named(study: str) -> list[Any]:
-        return [{"name": cell.name} for cell in STUDIES[study](Budget())]
+        cells = STUDIES[study](Budget())
+        return [study_record(study, c.name, c.recipe, {"J": []}, "0", {}, {}) for c in cells]
 
     everything = {study: named(study) for study in STUDIES}
     assert missing(everything).startswith("Nothing")
@@ -196,14 +209,14 @@ def test_missing_is_the_plan_less_the_records():
         "* `theory`: theorems.",
         f"* `ties`: M=16 ({Budget().steps_for('hidden', 16)} steps), seed 0.",
     ]
-    lacking["ablations"] = [one for one in named("ablations") if "_emb" not in one["name"]][:-1]
+    lacking["ablations"] = [one for one in named("ablations") if "_emb" not in one.name][:-1]
     assert "* `ablations`: FiLM std .2 (150 steps), seed 1." in missing(lacking)
 
 
 def test_a_record_without_its_metric_is_named():
     broken = likelihood("hidden", Recipe("hidden", 4, 1000), 0.1)
-    del broken["metrics"]["excess"]
-    with pytest.raises(UserError, match=f"{broken['name']} of hidden has no excess"):
+    broken = replace(broken, metrics={k: v for k, v in broken.metrics.items() if k != "excess"})
+    with pytest.raises(UserError, match=f"{broken.name} of hidden has no excess"):
         hidden([broken])
 
 
@@ -254,8 +267,7 @@ def test_block_leaves_empty_cells_empty():
 def test_folder_of_another_kind_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="is no folder"):
         read_records(tmp_path / "none")
-    (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "a.json").write_text('{"schema": 1, "study": "parity", "name": "a"}')
+    write_record(likelihood("parity", Recipe("parity", 2, 500), 0.1), tmp_path / "hidden")
     with pytest.raises(UserError, match="record of another kind"):
         read_records(tmp_path)
 

@@ -14,7 +14,7 @@ from experiments.studies.ties import (
     SplitPlan,
     apply_split,
     first_step_mixture,
-    merge_costs,
+    merge_losses,
     plan_split,
     regularizer_scale,
     sinkhorn,
@@ -22,7 +22,7 @@ from experiments.studies.ties import (
 from experiments.studies.training import Trainer
 from lkf_plugin.corpora.hidden_agreement import HiddenAgreement
 from lkf_plugin.information.laws import network_law
-from lkf_plugin.information.product_mixture import ProductMixture, component_log_probs
+from lkf_plugin.information.product_mixture import ProductMixture
 
 V, L = 4, 5
 CORPUS = HiddenAgreement(values=V, length=L)
@@ -65,10 +65,47 @@ def test_a_uniform_law_is_not_split():
 
 def test_merging_duplicates_is_free_and_others_are_not():
     x = CORPUS.sample(400, 0)
-    costs = merge_costs(DUPLICATE.logw_M, component_log_probs(DUPLICATE.logq_MLV, x))
-    assert costs[0, 1].item() == pytest.approx(0.0, abs=1e-9)
-    assert costs[2, 0].item() > 0.05 or costs[0, 2].item() > 0.5
-    assert bool(torch.isinf(costs.diagonal()).all())
+    plain, averaged = (loss.mean(-1) for loss in merge_losses(DUPLICATE, x))
+    assert plain[0, 1].item() == pytest.approx(0.0, abs=1e-9)
+    assert averaged[0, 1].item() == pytest.approx(0.0, abs=1e-9)
+    assert bool(torch.isinf(plain.diagonal()).all() and torch.isinf(averaged.diagonal()).all())
+    # two owners of a value each: in their average half the rows lose (L - 1) log 2, and a quarter
+    # loses far more if one of the two has to do for both
+    plain, averaged = (loss.mean(-1) for loss in merge_losses(PERFECT, x))
+    assert averaged[0, 1].item() == pytest.approx(0.5 * (L - 1) * math.log(2), rel=0.2)
+    assert plain[0, 1].item() > 1.5 * averaged[0, 1].item()
+
+
+def test_small_shares_are_merged_into_their_average():
+    """7, 6, 2 and 1 values: a merger that leaves the kept component as it is always loses."""
+    values, length = 16, 8
+    corpus = HiddenAgreement(values=values, length=length)
+    sizes, groups = (7, 6, 2, 1), []
+    for size in sizes:
+        start = sum(map(len, groups))
+        groups.append(list(range(start, start + size)))
+    prob_MV = torch.full((4, values + 1), 1e-4, dtype=torch.float64)
+    for row, group in zip(prob_MV, groups, strict=True):
+        row[group] = 1.0 / len(group)
+    logq_MV = (prob_MV / prob_MV.sum(-1, keepdim=True)).log()
+    logw_M = (torch.tensor(sizes, dtype=torch.float64) / values).log()
+    trap = ProductMixture(logw_M, logq_MV[:, None].expand(-1, length, -1))
+    plan = plan_split(trap, corpus.sample(4096, 0), seed=0)
+    assert plan is not None and plan.merged_LV is not None
+    assert {plan.kept, plan.freed} == {2, 3} and plan.divided in (0, 1)
+    # 2 log 2 becomes 3 log 3; 7 values become at best 4 and 3, 6 at best 3 and 3
+    cost = (length - 1) * (3 * math.log(3) - 2 * math.log(2)) / values
+    best = (length - 1) * (7 * math.log(7) - 4 * math.log(4) - 3 * math.log(3)) / values
+    assert 0.5 < plan.gain < 1.1 * (best - cost)
+    merged_LV = plan.merged_LV.exp()
+    assert torch.allclose(merged_LV[:, 13:16], torch.full((length, 3), 1 / 3).double(), atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_shares_are_left_alone(seed):
+    """Mergers and splits that would undo each other are not worth a move."""
+    equal = owners([[0, 1], [2, 3]], [0.5, 0.5])
+    assert plan_split(equal, CORPUS.sample(4096, seed), seed) is None
 
 
 def test_apply_split_makes_the_two_halves():
@@ -89,6 +126,23 @@ def test_apply_split_makes_the_two_halves():
     assert w_after[0].item() == pytest.approx((w_before[0] + w_before[1]).item(), abs=1e-5)
     assert w_after[1].item() == pytest.approx(w_before[2].item() / 2, abs=1e-5)
     trainer.train_step()
+
+
+def test_apply_split_moves_the_kept_one_to_an_average():
+    trainer = Trainer(Recipe("hidden", 3, 100, 0, width=16))
+    law = network_law(trainer.backbone)
+    before = first_step_mixture(trainer.backbone, law, 8)
+    target_3LV = torch.full((3, 8, 17), math.log(1e-4), dtype=torch.float64)
+    for row, value in enumerate((5, 9, 12)):
+        target_3LV[row, :, value] = math.log(1 - 16e-4)
+    halves = ProductMixture(torch.tensor([0.5, 0.5], dtype=torch.float64).log(), target_3LV[:2])
+    plan = SplitPlan(0, 1, 2, 1.0, halves, merged_LV=target_3LV[2])
+    apply_split(trainer.backbone, trainer.optimizer, plan, before.logw_M, 8)
+    after = first_step_mixture(trainer.backbone, law, 8).logq_MLV.exp()
+    # little as an embedding does in a fresh network, each of the three goes where it should
+    gained_MLV = after - before.logq_MLV.exp()[[0, 2, 2]]
+    for component, value in ((2, 5), (1, 9), (0, 12)):
+        assert gained_MLV[component, :, value].mean().item() > 0.002
 
 
 def test_sinkhorn_has_both_margins():

@@ -41,7 +41,7 @@ def test_the_command_would_take_these_records(corpus: Corpus, tmp_path: Path) ->
     known = {record.digest for record in records}
     asked = 0
     for M in corpus.components:
-        words = corpus.train_command(tmp_path, M)[1:]
+        words = corpus.run(tmp_path, M).command[1:]
         words = [word for word in words if not word.startswith("init.from_checkpoint")]
         config = compose_config(*words, "trainer.accelerator=cpu", "trainer.devices=1")
         subject = next(r.subject for r in records if r.num_components == M)
