@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from lkf_plugin.exchange.hub.command import main
+from lkf_plugin.hub.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

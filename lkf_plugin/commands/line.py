@@ -34,7 +34,7 @@ def _report(arguments: Sequence[str]) -> int:
 
 
 def _export(arguments: Sequence[str]) -> int:
-    from lkf_plugin.exchange.hub.command import main as export
+    from lkf_plugin.hub.command import main as export
 
     return export(arguments)
 

@@ -22,7 +22,6 @@ from lkf_plugin.backbone import MatchedTrunk
 from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.foreign import METHODS, PREFIX, Foreign, read_foreign
-from lkf_plugin.exchange.hub.bring_back import import_export, is_export
 from lkf_plugin.exchange.mask_row import row_order, take_rows
 from lkf_plugin.exchange.pickles import write_plain
 from lkf_plugin.methods.causal import CausalTransformer
@@ -64,8 +63,6 @@ def import_checkpoint(
     Raises:
         UserError: unreadable, another network, another vocabulary, or a mask row left open.
     """
-    if is_export(source):
-        return import_export(source, target)
     wanted = wanted or Wanted()
     foreign = read_foreign(source, trust_pickle)
     method = wanted.method or foreign.method

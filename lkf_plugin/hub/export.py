@@ -17,14 +17,14 @@ from lkf_plugin.data.text8 import Text8Tokenizer
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import check_weights
 from lkf_plugin.exchange.foreign import PREFIX
-from lkf_plugin.exchange.hub.card import model_card
-from lkf_plugin.exchange.hub.network import (
+from lkf_plugin.files import write_atomically
+from lkf_plugin.hub.card import model_card
+from lkf_plugin.hub.network import (
     average_by_name,
     empty_network,
     exported_names,
     network_sizes,
 )
-from lkf_plugin.files import write_atomically
 from lkf_plugin.runs.evaluated import OpenCheckpoint, open_checkpoint
 from lkf_plugin.runs.identity import Card
 from lkf_plugin.runs.load import settings_of_run

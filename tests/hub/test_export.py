@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,14 +16,15 @@ import torch
 import yaml
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.exchange.convert import import_checkpoint
-from lkf_plugin.exchange.hub import export as hub_export
-from lkf_plugin.exchange.hub.command import main
-from lkf_plugin.exchange.hub.export import export_run
+from lkf_plugin.hub import export as hub_export
+from lkf_plugin.hub.bring_back import import_export
+from lkf_plugin.hub.command import main
+from lkf_plugin.hub.export import export_run
 from lkf_plugin.objective.draws import PlainDraws
 from lkf_plugin.runs.load import LoadedRun, load_run
 from tests.evaluate.small_run import TINY, train
 
+SCRIPT = Path(__file__).parents[2] / "scripts" / "import_checkpoint.py"
 J = 4
 QUICK = (*TINY, "trainer.max_steps=2", "trainer.val_check_interval=2", "loader.batch_size=4")
 MATCHED = ("model.trunk=matched", "time_conditioning=false")
@@ -170,7 +172,7 @@ def test_it_trains_and_saves_there(exported: Exported) -> None:
 
 
 def test_the_way_back_is_whole(exported: Exported, tmp_path: Path) -> None:
-    overrides = import_checkpoint(exported.out, tmp_path / "back.ckpt", False)
+    overrides = import_export(exported.out, tmp_path / "back.ckpt")
     assert "training.ema=0" not in overrides and "model.hidden_size=16" in overrides
     old = torch.load(exported.run.checkpoint, weights_only=True)
     new = torch.load(tmp_path / "back.ckpt", weights_only=True)
@@ -181,7 +183,7 @@ def test_the_way_back_is_whole(exported: Exported, tmp_path: Path) -> None:
     assert old["lkf_card"] == new["lkf_card"] and new["global_step"] == 2
     # trained on and saved elsewhere: new weights, and no average of the old ones
     saved = Path(exported.asked["saved"])
-    again = import_checkpoint(saved, tmp_path / "saved.ckpt", False)
+    again = import_export(saved, tmp_path / "saved.ckpt")
     assert "training.ema=0" in again
     other = torch.load(tmp_path / "saved.ckpt", weights_only=True)
     assert "ema" not in other
@@ -189,12 +191,20 @@ def test_the_way_back_is_whole(exported: Exported, tmp_path: Path) -> None:
     assert not all(same)
 
 
+def run_script(source: Path, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``scripts/import_checkpoint.py SOURCE TARGET``."""
+    module = runpy.run_path(str(SCRIPT))
+    capsys.readouterr()
+    assert module["main"]([str(source), str(target)]) == 0
+    assert "model.num_components=3" in capsys.readouterr().out
+
+
 def test_an_imported_mixture_trains_on_and_resumes(
-    exports: dict[str, Exported], tmp_path: Path
+    exports: dict[str, Exported], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exported = exports["native"]
     back = tmp_path / "back.ckpt"
-    import_checkpoint(exported.out, back, False)
+    run_script(exported.out, back, capsys)
     start = (*RUNS["native"], f"init.from_checkpoint={back}", "optim.lr=0", "optim.weight_decay=0")
     cache = exported.folder.parent / "cache"
     folder = train(tmp_path / "on", cache, *start)

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lkf_plugin.exchange.hub.export import export_run, push
 from lkf_plugin.failures import foreseen
+from lkf_plugin.hub.export import export_run, push
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from lkf_plugin.runs.command_line import NOT_SAID, command_line_of
 from lkf_plugin.runs.settings import flatten, plain
 
 if TYPE_CHECKING:
-    from lkf_plugin.exchange.hub.export import Export
+    from lkf_plugin.hub.export import Export
 
 FRONT = """---
 library_name: transformers
@@ -185,7 +185,12 @@ def _figures(run: Run, config: Any) -> list[str]:
         ]
     if run.likelihoods:
         rows = [
-            [with_error(nll(one)), str(one.get("step")), str(one.get("ema")), str(one.get("precision"))]
+            [
+                with_error(nll(one)),
+                str(one.get("step")),
+                str(one.get("ema")),
+                str(one.get("precision")),
+            ]
             for one in run.likelihoods
         ]
         columns = ["val/nll, nats per token (bound)", "step", "averaged weights", "precision"]
@@ -199,7 +204,9 @@ def _figures(run: Run, config: Any) -> list[str]:
                 str(one.get("sampling_steps")),
                 str(one.get("num_samples")),
                 str(one.get("seed")),
-                ", ".join(f"{name} {with_error(figure)}" for name, figure in sorted(quality(one).items())),
+                ", ".join(
+                    f"{name} {with_error(figure)}" for name, figure in sorted(quality(one).items())
+                ),
             ]
             for one in drawn
         ]

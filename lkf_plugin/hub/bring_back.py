@@ -15,8 +15,8 @@ from torch import Tensor
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.foreign import PREFIX
-from lkf_plugin.exchange.hub.network import averaged_names, empty_network, own_names
 from lkf_plugin.exchange.pickles import write_plain
+from lkf_plugin.hub.network import averaged_names, empty_network, own_names
 from lkf_plugin.runs.identity import CARD, read_card
 
 _WHOLE = (
@@ -54,7 +54,7 @@ def import_export(source: Path, target: Path) -> list[str]:
         UserError: damaged files, or weights of another network than ``config.json`` describes.
     """
     from lkf_plugin.exchange.convert import check_weights
-    from lkf_plugin.exchange.hub.export import OWN, RAW, WEIGHTS, file_digest
+    from lkf_plugin.hub.export import OWN, RAW, WEIGHTS, file_digest
 
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     own = config[OWN]
