@@ -438,7 +438,7 @@ class LKFModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Layers start as their constructors leave them; an export brings every weight."""
 
-    def told(self, sigma_B: Tensor) -> Tensor:
+    def network_sigma(self, sigma_B: Tensor) -> Tensor:
         """What the network is told of the noise."""
         return (
             sigma_B.float() if self.config.time_conditioning else torch.zeros_like(sigma_B.float())
@@ -470,8 +470,8 @@ class LKFModel(PreTrainedModel):
             if self.config.time_conditioning or labels is not None:
                 raise ValueError("sigma is needed: the network is told the noise, or weighs by it")
             sigma = torch.zeros(len(input_ids), device=input_ids.device)
-        told_B, mask_index = self.told(sigma), self.config.mask_index
-        h_BLD, cond_BC = self.backbone.encode(input_ids, told_B)
+        network_sigma_B, mask_index = self.network_sigma(sigma), self.config.mask_index
+        h_BLD, cond_BC = self.backbone.encode(input_ids, network_sigma_B)
         logw_BM = self.backbone.log_prior(h_BLD)
         M = self.config.num_components
         counted_BL = input_ids == mask_index
@@ -596,7 +596,7 @@ class LKFModel(PreTrainedModel):
 
     def _sigma_at(self, tau: float, rows: int) -> Tensor:
         tau_R = torch.full((rows,), tau, dtype=torch.float32, device=self.device)
-        return self.told(-torch.log1p(-NOISE_SLOPE * tau_R))
+        return self.network_sigma(-torch.log1p(-NOISE_SLOPE * tau_R))
 
     def _prior(self, x_GL: Tensor) -> Tensor:
         """log w at the start, float64 [G, M]; equal starts are run once."""
@@ -670,7 +670,7 @@ class LKFModel(PreTrainedModel):
 
     def _log_psi(self, noisy_BL: Tensor, x_BL: Tensor, sigma_B: Tensor) -> Tensor:
         """log sum_k w_k P^k of the masked tokens, float64 [B]."""
-        h, cond = self.backbone.encode(noisy_BL, self.told(sigma_B))
+        h, cond = self.backbone.encode(noisy_BL, self.network_sigma(sigma_B))
         logw_BM = self.backbone.log_prior(h).double()
         row_N, position_N = (noisy_BL == self.config.mask_index).nonzero(as_tuple=True)
         ell_BM = torch.zeros_like(logw_BM)

@@ -20,7 +20,7 @@ from lkf_plugin.hub import export as hub_export
 from lkf_plugin.hub.bring_back import import_export
 from lkf_plugin.hub.command import main
 from lkf_plugin.hub.export import export_run
-from lkf_plugin.objective.draws import PlainDraws
+from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.runs.load import LoadedRun, load_run
 from tests.evaluate.small_run import TINY, train
 
@@ -133,11 +133,9 @@ def test_losses_are_ours(exports: dict[str, Exported]) -> None:
         exported = exports[name]
         module, clean = exported.run.module, exported.asked["clean"]
         attention = torch.ones_like(clean)
-        draws = PlainDraws(module.mask_index, module.noise)
-        draws.told = module._process_sigma  # type: ignore[method-assign]
         torch.manual_seed(5)
         with torch.no_grad():
-            corruption = module.bound.corrupt(clean, attention, draws)
+            corruption = module.bound.corrupt(clean, attention, HostDraws(module))
             scores = module.bound.score(module.backbone, corruption)
             value = module.bound.loss(scores, corruption)
         near(exported.answered["drawn_loss"], value.loss)
