@@ -60,5 +60,5 @@ def test_unknown_form():
     model = tiny_backbone(vocab_size=3, mask_index=MASK, trunk="native")
     x = torch.full((1, 3), MASK)
     t, s = torch.zeros(1).double(), torch.ones(1).double()
-    with pytest.raises(UserError, match="learned, analytic"):
+    with pytest.raises(UserError, match="analytic, learned"):
         two_time_scores(model, x, x, x == MASK, t, s, "guessed", HeadSettings("full"))

@@ -86,6 +86,9 @@ def test_counters_are_those_of_a_finished_step() -> None:
         "epoch_loop.batch_progress": counters() | {"is_last_batch": True},
         "epoch_loop.val_loop.batch_progress": counters() | {"is_last_batch": True},
         "epoch_loop.state_dict": {"_batches_that_stepped": 4},
+        "epoch_loop.automatic_optimization.optim_progress": {
+            "optimizer": {"zero_grad": counters()}
+        },
     }
     saved = {"global_step": 4, "epoch": 1, "loops": {"fit_loop": loop}}
     pin_progress(saved, accumulate_grad_batches=2)
@@ -96,4 +99,6 @@ def test_counters_are_those_of_a_finished_step() -> None:
         "completed": 7,
     }
     assert loop["epoch_loop.state_dict"] == {"_batches_that_stepped": 3}
+    zeroed = loop["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["zero_grad"]
+    assert set(zeroed["total"].values()) == {4}
     assert saved["epoch"] == 0

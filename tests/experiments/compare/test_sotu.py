@@ -12,7 +12,7 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.compare import fill, sotu, training
+from experiments.compare import comparison, sotu, training
 from experiments.compare.entries import collect
 from experiments.compare.figure import COLORS
 from experiments.compare.methods import Row
@@ -80,9 +80,9 @@ def test_from_runs_to_table_and_what_is_there_is_kept(
     def never(*args: Any) -> Any:
         raise AssertionError("was there already")
 
-    real = fill.Comparison._measured
-    monkeypatch.setattr(fill.Comparison, "_measured", noted)
-    monkeypatch.setattr(fill, "held_out_nats", never)
+    real = comparison.Comparison._measured
+    monkeypatch.setattr(comparison.Comparison, "_measured", noted)
+    monkeypatch.setattr(comparison, "held_out_nats", never)
     monkeypatch.setattr(training, "_train", never)
     monkeypatch.setattr(sotu, "both_ends", never)
     assert compare(out, ["duo", "lkf-M8"], tiny_judge, tiny_rows) == table
