@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from lkf_plugin.data.tokenizer import load_tokenizer
 from lkf_plugin.errors import UserError
+from lkf_plugin.exchange.convert import check_weights
 from lkf_plugin.exchange.foreign import PREFIX
 from lkf_plugin.exchange.pickles import write_plain
+from lkf_plugin.hub.export import OWN, RAW, WEIGHTS, file_digest
 from lkf_plugin.hub.network import averaged_names, empty_network, own_names
 from lkf_plugin.runs.identity import CARD, read_card
+from lkf_plugin.runs.tokenizer import SUFFIX, keep_tokenizer
 
 _WHOLE = (
     "vocab_size",
@@ -38,7 +44,7 @@ def is_export(source: Path) -> bool:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(config, dict) and isinstance(config.get("lkf_export"), dict)
+    return isinstance(config, dict) and isinstance(config.get(OWN), dict)
 
 
 def import_export(source: Path, target: Path) -> list[str]:
@@ -53,9 +59,6 @@ def import_export(source: Path, target: Path) -> list[str]:
     Raises:
         UserError: damaged files, or weights of another network than ``config.json`` describes.
     """
-    from lkf_plugin.exchange.convert import check_weights
-    from lkf_plugin.hub.export import OWN, RAW, WEIGHTS, file_digest
-
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     own = config[OWN]
     sizes = _checked_sizes(config, source)
@@ -90,10 +93,12 @@ def import_export(source: Path, target: Path) -> list[str]:
 
 
 def _keep_tokenizer(source: Path, target: Path) -> None:
-    from lkf_plugin.data.tokenizer import load_tokenizer
-    from lkf_plugin.runs.tokenizer import SUFFIX, keep_tokenizer
-
-    keep_tokenizer(load_tokenizer(str(source.resolve())), target.with_suffix(SUFFIX))
+    """Puts the tokenizer beside the checkpoint; read apart from the model's ``config.json``."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in source.iterdir():
+            if path.suffix in (".json", ".txt") and path.name != "config.json":
+                shutil.copy(path, scratch)
+        keep_tokenizer(load_tokenizer(scratch), target.with_suffix(SUFFIX))
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
