@@ -34,6 +34,7 @@ def network_sizes(model: Mapping[str, Any]) -> dict[str, Any]:
 def empty_network(sizes: Mapping[str, Any], vocab_size: int, mask_index: int) -> nn.Module:
     """Our network of these sizes, without storage."""
     model = dict(sizes) | {"type": sizes["network_type"]}
+    model |= {"latent": "sequence", "block_components": 1, "block_length": None}
     model |= {"latent_emb_std": 1.0, "latent_film_std": 0.0}  # starts, which weights replace
     with torch.device("meta"):
         if model["type"] == "lkf":
