@@ -3,6 +3,7 @@
     python scripts/import_checkpoint.py mdlm.ckpt imported.ckpt --trust-pickle
     python scripts/import_checkpoint.py sedd.pth imported.ckpt --trust-pickle --tokenizer gpt2
     python scripts/import_checkpoint.py duo-folder imported.ckpt --method duo
+    python scripts/import_checkpoint.py exported imported.ckpt   # of scripts/export_hub.py
     python scripts/import_checkpoint.py outputs/run/checkpoints/last.ckpt exported.pth --export sedd
 
 Lightning `.ckpt` and SEDD's `.pth` are pickle files, and reading one can run any code, hence the
@@ -18,6 +19,7 @@ from pathlib import Path
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import LAYOUTS, Wanted, export_checkpoint, import_checkpoint
 from lkf_plugin.exchange.foreign import METHODS
+from lkf_plugin.hub.bring_back import import_export, is_export
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,6 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.export:
             export_checkpoint(options.source, options.target, options.export)
             print(f"wrote {options.target}")
+            return 0
+        if is_export(options.source):
+            settings = import_export(options.source, options.target)
+            print(f"wrote {options.target}; its model is: {' '.join(settings)}")
             return 0
         mask_index, vocab_size = options.mask_index, options.vocab_size
         card = None

@@ -16,6 +16,7 @@ from lkf_plugin.failures import foreseen
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
+from lkf_plugin.report.html import write_html
 from lkf_plugin.report.runs import has_runs
 from lkf_plugin.report.side_by_side import write_side_by_side
 
@@ -86,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, help="where to (default: FOLDER/../report, of runs FOLDER/report)"
     )
     parser.add_argument("--table", action="append", choices=list(LAYOUTS), help="repeat for more")
+    parser.add_argument("--html", type=Path, help="of runs: one self-contained page instead")
     parser.add_argument("--no-figures", action="store_true")
     args = parser.parse_args(arguments)
     try:
@@ -107,8 +109,12 @@ def _write_either(args: argparse.Namespace) -> list[Path]:
     if has_runs(args.folder):
         if args.table:
             raise UserError("--table is for a folder of records: leave it out for runs.")
+        if args.html:
+            return [write_html(args.folder, args.html)]
         return write_side_by_side(
             args.folder, args.out or args.folder / "report", not args.no_figures
         )
+    if args.html:
+        raise UserError("--html is for a folder of runs: leave it out for records.")
     out = args.out or args.folder.resolve().parent / "report"
     return write_report(args.folder, out, args.table, not args.no_figures)

@@ -1,7 +1,7 @@
 """Starting a mixture from another model: the same trunk, a new router, new latents.
 
-From a factorised model all latents are new. A mixture with a latent per sequence may become one
-with latents per block as well: its router and embeddings go on.
+From a factorised model all latents are new. A mixture with a latent per sequence goes on as it is,
+or becomes one with latents per block as well: its router and embeddings are kept.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _averaged(
     return dict(zip(names, shadows, strict=True))
 
 
-def start_from_factorised(backbone: LatentKernelBackbone, path: str | Path) -> None:
+def start_from(backbone: LatentKernelBackbone, path: str | Path) -> None:
     """Copies the trunk of an MDLM or M = 1 checkpoint into ``backbone``, or of an LKF one.
 
     The potentials' last layers stay zero and the latent embedding N(0, 1), so every component
@@ -120,11 +120,11 @@ def _check_latent(
     backbone: LatentKernelBackbone, latent: dict[str, Tensor], path: str | Path
 ) -> None:
     structure, components = backbone.structure, len(latent[EMBEDDING])
-    if not structure.has_blocks or structure.sequence_components != components:
+    if structure.sequence_components != components:
         raise UserError(
             f"{path} is a mixture of {components} components: init.from_checkpoint starts from a "
-            "model with one, so name an M = 1 or an MDLM checkpoint; or add latents per block to "
-            f"it by model.latent=tree or chain with model.num_components={components}."
+            "model with one, so name an M = 1 or an MDLM checkpoint; or take "
+            f"model.num_components={components}, with latents per block or without."
         )
 
 
@@ -135,5 +135,6 @@ def _go_on(backbone: LatentKernelBackbone, latent: dict[str, Tensor]) -> None:
         own[name].copy_(latent[name])
     apart_KmC = backbone.latent_emb.weight.unflatten(0, (-1, backbone.structure.block_components))
     start_KC = latent[EMBEDDING]
-    spread = NEIGHBOURS * start_KC.std() / apart_KmC.std()
+    block_components = backbone.structure.block_components
+    spread = NEIGHBOURS * start_KC.std() / apart_KmC.std() if block_components > 1 else 0.0
     backbone.latent_emb.weight.copy_((start_KC[:, None] + spread * apart_KmC).flatten(0, 1))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lkf_plugin.backbone.latent import LatentKernelBackbone
-from lkf_plugin.backbone.warm_start import start_from_factorised
+from lkf_plugin.backbone.warm_start import start_from
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.policy import Decoded
@@ -57,7 +57,7 @@ class LatentKernelMixin(_Base):
         self._samples_drawn = 0
         source = self.config.init.from_checkpoint
         if source and self.config.mode == "train":
-            start_from_factorised(self.backbone, source)
+            start_from(self.backbone, source)
             if self.ema:
                 live = [p for p in self.backbone.parameters() if p.requires_grad]
                 for shadow, parameter in zip(self.ema.shadow_params, live, strict=True):

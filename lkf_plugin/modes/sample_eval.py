@@ -15,7 +15,7 @@ from lkf_plugin.data import PreparedData
 from lkf_plugin.data.prompt import prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
-from lkf_plugin.decode.sample import sample_numbers, share
+from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
 from lkf_plugin.evaluate.run_records import RunRecords
@@ -150,10 +150,17 @@ def _load(
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One sample: its text without special tokens, and its ids (semi-AR gives texts only)."""
+    """One sample.
+
+    Attributes:
+        text: without special tokens.
+        ids: of its tokens; semi-AR gives texts only.
+        component: that it was drawn with; None where there is one, or several took part.
+    """
 
     text: str
     ids: list[int] | None
+    component: int | None = None
 
 
 def _draw(
@@ -175,7 +182,16 @@ def _draw(
     decoded = processes.joined(own)
     texts = decode_samples(tokenizer, decoded.x_GL)
     ids_G = decoded.x_GL.tolist()
-    return [Sample(text, ids) for text, ids in zip(texts, ids_G, strict=True)], decoded
+    component_G: list[int | None] = decoded.component_G.tolist()
+    if not uses_components(config, module):
+        component_G = [None] * len(texts)
+    drawn = zip(texts, ids_G, component_G, strict=True)
+    return [Sample(*one) for one in drawn], decoded
+
+
+def uses_components(config: DictConfig, module: Any) -> bool:
+    """Whether each sample is drawn with one component of several."""
+    return config.model.get("num_components", 1) > 1 and not uses_own_sampler(module, config.decode)
 
 
 def _draw_semi_ar(config: DictConfig, module: Any, device: torch.device) -> list[Sample]:

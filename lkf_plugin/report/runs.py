@@ -203,19 +203,29 @@ def curves(side: SideBySide, metric: str) -> dict[tuple[str, str], dict[int, Est
     apart = [key for key in APART[1:] if len({repr(one.get(key)) for _, one in every}) > 1]
     # a seed or step that only repeats its run's tells nothing
     apart = [key for key in apart if _differs_within(every, key)]
-    decode = [f"decode.{key}" for key in differing([one.get("decode", {}) for _, one in every])]
+    decode = _decode_apart([one for _, one in every])
     found: dict[tuple[str, str], dict[int, Estimate]] = {}
     for name, one in every:
         figure = quality(one).get(metric)
         if figure is None or one.get("prompt") is not None:
             continue
         flat = {f"decode.{key}": value for key, value in one.get("decode", {}).items()}
-        more = [f"{key}={({**one, **flat}).get(key)}" for key in (*apart, *decode)]
-        kind = " ".join(
-            [str(one["policy"]), *(part for part in more if "decode.policy" not in part)]
-        )
+        own = decode[str(one["policy"])]
+        more = [f"{key}={({**one, **flat}).get(key)}" for key in (*apart, *own)]
+        kind = " ".join([str(one["policy"]), *more])
         found.setdefault((name, kind), {})[int(one["sampling_steps"])] = figure
     return {place: dict(sorted(points.items())) for place, points in found.items()}
+
+
+def _decode_apart(every: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Settings of each policy that tell its own evaluations apart."""
+    by_policy: dict[str, list[dict[str, Any]]] = {}
+    for one in every:
+        by_policy.setdefault(str(one["policy"]), []).append(one.get("decode", {}))
+    return {
+        policy: [f"decode.{key}" for key in differing(settings) if key != "policy"]
+        for policy, settings in by_policy.items()
+    }
 
 
 def _differs_within(every: list[tuple[str, dict[str, Any]]], key: str) -> bool:

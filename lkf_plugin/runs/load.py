@@ -61,8 +61,8 @@ class LoadedRun:
         )
 
 
-def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = None) -> LoadedRun:
-    """Loads the best (else the last) checkpoint of a run folder, or the one named.
+def settings_of_run(folder: str | Path, checkpoint: str | None = None) -> DictConfig:
+    """A run's settings as an evaluation of its best (else last) checkpoint, or the one named.
 
     >>> run = load_run(folder)  # what `python main.py run_dir=FOLDER ...` has trained
     loaded step ... of ...best.ckpt: averaged weights ...
@@ -78,7 +78,7 @@ def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = N
         checkpoint: a file in place of the best one.
 
     Raises:
-        UserError: no such run, or a checkpoint that does not fit it.
+        UserError: no such run.
     """
     register_resolvers()
     settings = load_settings(Path(folder))
@@ -89,6 +89,16 @@ def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = N
         config.mode = "sample_eval"
         config.eval.checkpoint_path = checkpoint or ""
         config.checkpointing.save_dir = str(folder)
+    return config
+
+
+def load_run(folder: str | Path, device: str = "cpu", checkpoint: str | None = None) -> LoadedRun:
+    """Loads the best (else the last) checkpoint of a run folder, or the one named.
+
+    Raises:
+        UserError: no such run, or a checkpoint that does not fit it.
+    """
+    config = settings_of_run(folder, checkpoint)
     opened = open_checkpoint(config)
     prepared = prepare_in_its_tokenizer(config, opened)
     module = build_module(config, prepared.tokenizer)

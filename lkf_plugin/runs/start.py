@@ -51,11 +51,18 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
     name = str(config.data.tokenizer_name_or_path)
     now = card_of_settings(plain(config))
     now["tokenizer"] = tokenizer_card(prepared.tokenizer, name)
-    unknown = compare(card or {}, now, path, _NEW_IN_A_MIXTURE if mixture else ("process.T",))
+    new = _NEW_IN_A_MIXTURE if mixture and not _as_many(card, now) else ("process.T",)
+    unknown = compare(card or {}, now, path, new)
     if mixture and card:  # a factorised network has no options of a latent
         unknown = [key for key in unknown if not key.startswith("model.")]
     if unknown and os.environ.get("LOCAL_RANK", "0") == "0":
         print(f"{path} does not tell its {', '.join(unknown)}: not compared", flush=True)
+
+
+def _as_many(card: Card | None, now: Card) -> bool:
+    """Whether a checkpoint is a mixture of the components that the settings ask for."""
+    old, new = (((one or {}).get("network") or {}).get("num_components") for one in (card, now))
+    return old == new != 1
 
 
 def _check_teacher(config: DictConfig, prepared: PreparedData) -> None:

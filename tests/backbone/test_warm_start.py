@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lkf_plugin.backbone import build_backbone
-from lkf_plugin.backbone.warm_start import start_from_factorised
+from lkf_plugin.backbone.warm_start import start_from
 from lkf_plugin.errors import UserError
 from tests.tiny import MODEL, tiny_backbone
 
@@ -28,7 +28,7 @@ def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path):
     for p in mdlm.parameters():
         p.data.normal_(std=0.2)
     mixture = build_backbone(MODEL, 7, 2)
-    start_from_factorised(mixture, save(tmp_path / "m.ckpt", mdlm))
+    start_from(mixture, save(tmp_path / "m.ckpt", mdlm))
     assert all(
         torch.equal(a, b)
         for a, b in zip(mdlm.parameters(), mixture.trunk.parameters(), strict=True)
@@ -44,7 +44,7 @@ def test_the_moving_average_is_preferred(tmp_path):
     live = [p for p in single.parameters() if p.requires_grad]
     path = save(tmp_path / "m.ckpt", single, ema=[p.detach() + 1 for p in live])
     mixture = build_backbone(MODEL, 7, 2)
-    start_from_factorised(mixture, path)
+    start_from(mixture, path)
     for ours, theirs in zip(mixture.trunk.parameters(), single.trunk.parameters(), strict=True):
         assert torch.equal(ours, theirs + 1)
 
@@ -52,19 +52,20 @@ def test_the_moving_average_is_preferred(tmp_path):
 def test_wrong_sources_are_refused(tmp_path):
     mixture = build_backbone(MODEL, 7, 2)
     with pytest.raises(UserError, match="no checkpoint at"):
-        start_from_factorised(mixture, tmp_path / "absent.ckpt")
+        start_from(mixture, tmp_path / "absent.ckpt")
     with pytest.raises(UserError, match="mixture of 3 components"):
-        start_from_factorised(mixture, save(tmp_path / "a.ckpt", build_backbone(MODEL, 7, 2)))
+        more = build_backbone({**MODEL, "num_components": 4}, 7, 2)
+        start_from(more, save(tmp_path / "a.ckpt", build_backbone(MODEL, 7, 2)))
     wide = build_backbone({**MODEL, "type": "ddit", "hidden_size": 32}, 7, 2)
     with pytest.raises(UserError, match="same model sizes"):
-        start_from_factorised(mixture, save(tmp_path / "b.ckpt", wide))
+        start_from(mixture, save(tmp_path / "b.ckpt", wide))
     shallow = build_backbone({**MODEL, "type": "ddit", "n_blocks": 1}, 7, 2)
     with pytest.raises(UserError, match="n_blocks"):
-        start_from_factorised(mixture, save(tmp_path / "c.ckpt", shallow))
+        start_from(mixture, save(tmp_path / "c.ckpt", shallow))
     whole = save(tmp_path / "d.ckpt", shallow)
     (tmp_path / "e.ckpt").write_bytes(whole.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"e\.ckpt"):
-        start_from_factorised(mixture, tmp_path / "e.ckpt")
+        start_from(mixture, tmp_path / "e.ckpt")
 
 
 @pytest.mark.parametrize("latent", ["tree", "chain"])
@@ -75,7 +76,7 @@ def test_block_latents_go_on_from_one_latent_per_sequence(tmp_path, latent, aver
     path = save(tmp_path / "k.ckpt", lkf, ema=ema)
     changes = {"latent": latent, "block_components": 2, "block_length": 3}
     ours = build_backbone({**MODEL, **changes}, 7, 2)
-    start_from_factorised(ours, path)
+    start_from(ours, path)
     theirs = dict(lkf.named_parameters())
     shift = 1.0 if average else 0.0
     own = dict(ours.named_parameters())
@@ -87,6 +88,6 @@ def test_block_latents_go_on_from_one_latent_per_sequence(tmp_path, latent, aver
     assert 0.05 < apart < 0.2
     few = build_backbone({**MODEL, **changes, "num_components": 2}, 7, 2)
     with pytest.raises(UserError, match="model.num_components=3"):
-        start_from_factorised(few, path)
+        start_from(few, path)
     with pytest.raises(UserError, match="has latents per block"):
-        start_from_factorised(few, save(tmp_path / "tree.ckpt", ours))
+        start_from(few, save(tmp_path / "tree.ckpt", ours))

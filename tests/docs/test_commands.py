@@ -20,6 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from lkf_plugin.commands.line import MODES, OTHERS
 from lkf_plugin.config import register_resolvers, resolve_paths, validate
 from lkf_plugin.config.folder import config_folder
 from lkf_plugin.errors import UserError
@@ -48,8 +49,11 @@ def compose() -> Iterator[Compose]:
 
 def main_arguments(words: tuple[str, ...]) -> list[str] | None:
     """What is given to main.py, or None for another program."""
+    if words[0] == "lkf" and words[1] in MODES:
+        named = len(words) > 2 and "=" not in words[2]  # a run folder, whose settings are added
+        return [f"mode={MODES[words[1]]}", *words[2 + named :]]
     if words[0] == "lkf":
-        return list(words[1:])
+        return None if words[1] in (*OTHERS, "help") else list(words[1:])
     if words[0] in ("python", "python3") and words[1] == "main.py":
         return list(words[2:])
     if words[0] == "torchrun" and "main.py" in words:
@@ -100,6 +104,14 @@ class Parsed(BaseException):
     """The arguments were understood."""
 
 
+PARSE = argparse.ArgumentParser.parse_args
+
+
+def parse_and_stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> None:
+    """In place of ``parse_args``: the work does not begin."""
+    raise Parsed(PARSE(self, *args, **kwargs))  # type: ignore[arg-type]
+
+
 def check_script(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs a script up to the end of its parsing."""
     path = ROOT / words[0]
@@ -107,11 +119,6 @@ def check_script(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Non
     if path.name in NO_ARGUMENTS:
         assert not [word for word in words[1:] if word.startswith("--")], words
         return
-    parse = argparse.ArgumentParser.parse_args
-
-    def parse_and_stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> None:
-        raise Parsed(parse(self, *args, **kwargs))  # type: ignore[arg-type]
-
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
     monkeypatch.setattr(sys, "argv", [str(path), *words[1:]])
     monkeypatch.syspath_prepend(str(path.parent))
@@ -144,6 +151,15 @@ def test_a_script_parses_or_takes_no_arguments(path: Path) -> None:
 def test_scripts(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert parses(ROOT / command.words[1]) or Path(command.words[1]).name in NO_ARGUMENTS
     check_script(command.words[1:], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in BY_PROGRAM["lkf"] if c.words[1] in OTHERS], ids=str
+)
+def test_other_commands_of_lkf(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    with pytest.raises(Parsed):
+        OTHERS[command.words[1]](command.words[2:])
 
 
 @pytest.mark.parametrize("command", BY_PROGRAM["make"], ids=str)

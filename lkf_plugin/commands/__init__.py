@@ -1,0 +1,1 @@
+"""``lkf train|eval|sample|report|export|doctor``: words for what the entry points do."""
