@@ -16,6 +16,7 @@ from lkf_plugin.decode.registry import read_options
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.judge.judge import Judge
 from lkf_plugin.methods.method import method_name
+from lkf_plugin.runs.identity import ONE_LATENT
 
 # group -> key -> why no number depends on it, or where else it enters
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
@@ -42,6 +43,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
     "noise": {},
     "method": {},
 }
+_UNSAID = {**ONE_LATENT, "sticky": 3.0}
 # keys of the process that stand at the configuration's top
 PROCESS = ("parameterization", "diffusion", "time_conditioning", "subs_masking", "T")
 
@@ -50,7 +52,10 @@ def group(config: DictConfig, name: str) -> dict[str, Any]:
     """A group of the configuration without the keys that have no effect."""
     values = OmegaConf.to_container(config[name], resolve=True) if config.get(name) else {}
     assert isinstance(values, dict)
-    return {str(k): v for k, v in values.items() if k not in WITHOUT_EFFECT[name]}
+    kept = {str(k): v for k, v in values.items() if k not in WITHOUT_EFFECT[name]}
+    if name == "model":  # what goes without saying is left out, as before there was a choice
+        kept = {k: v for k, v in kept.items() if k not in _UNSAID or v != _UNSAID[k]}
+    return kept
 
 
 def subject_of(

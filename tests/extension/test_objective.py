@@ -41,7 +41,7 @@ def test_it_is_the_mixture_under_another_weight(example) -> None:
     values = {}
     for name, weight in (("mixture", 1.0), ("clipped", 1e6), ("clipped", 0.5)):
         torch.manual_seed(1)
-        objective = OBJECTIVES[name]({**settings, "max_weight": weight}, 3)
+        objective = OBJECTIVES[name]({**settings, "max_weight": weight}, backbone.structure)
         corruption = objective.corrupt(x0_BL, torch.ones_like(x0_BL), PlainDraws.of(2))
         values[name, weight] = objective.train(backbone, corruption).nll_B, corruption.weight_B
     exact_B, weight_B = values["mixture", 1.0]
