@@ -21,17 +21,26 @@ ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = ("default", "avx2", "avx512")  # PyTorch's names, each machine has those up to its own
 # These test words, files and pages, or do again what the others test.
 NOT_NUMERIC = (
+    "tests/architecture",
     "tests/benchmarks",
     "tests/cli",
+    "tests/commands",
+    "tests/config",
     "tests/data",
     "tests/docs",
     "tests/evaluate",
     "tests/exchange",
     "tests/experiments/compare",
+    "tests/experiments/demo",
     "tests/experiments/paper",
     "tests/experiments/tables",
+    "tests/experiments/test_runner.py",
+    "tests/extension",
+    "tests/hub",
     "tests/judge",
     "tests/records",
+    "tests/report",
+    "tests/runs",
     "tests/test_own_words.py",
 )
 Setting = tuple[str | None, int]  # capability (None: the machine's own), threads

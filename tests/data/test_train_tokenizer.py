@@ -106,9 +106,12 @@ def test_interrupted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         released.wait(60)
 
     monkeypatch.setattr("lkf_plugin.data.train_tokenizer._byte_pairs", endless)
+    # a process that was started in the background ignores Ctrl-C until told otherwise
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer(lambda: iter(TEXT), "bpe", 300)
     assert time.monotonic() - start < 10
+    signal.signal(signal.SIGINT, before)
     released.set()
