@@ -26,6 +26,7 @@ from lkf_plugin.upstream.checkout import Upstream
 from lkf_plugin.upstream.shims import no_judge_tokenizer, swapped, with_device_count
 
 OVERRIDDEN = ("__init__", "on_save_checkpoint")
+ADDED = ("sampler_of", "draw_block")  # the entry to MDLM's own sampler, see decode.sample
 
 
 def judges_while_validating(config: DictConfig) -> bool:

@@ -85,8 +85,9 @@ def test_nothing_numeric_is_overridden_and_nothing_stays_rebound(trained, checko
     assert safe.__bases__ == (upstream.diffusion.Diffusion,)
     own = {name for name in vars(safe) if name not in ("__module__", "__doc__")}
     assert own - {"__qualname__", "__firstlineno__", "__static_attributes__"} == set(
-        mdlm_module.OVERRIDDEN
+        (*mdlm_module.OVERRIDDEN, *mdlm_module.ADDED)
     )
+    assert not set(mdlm_module.ADDED) & set(dir(upstream.diffusion.Diffusion))
 
 
 @pytest.mark.parametrize(
