@@ -38,14 +38,14 @@ class TellPhases(L.Callback):
     """Tells when a run trains, validates, samples and saves."""
 
     def setup(self, trainer: L.Trainer, pl_module: Any, stage: str) -> None:
-        draw = pl_module._sample
+        draw = pl_module.decode_network
 
         def sample(*args: Any, **kwargs: Any) -> Any:
             if not trainer.sanity_checking:
                 tell("sampling")
             return draw(*args, **kwargs)
 
-        pl_module._sample = sample
+        pl_module.decode_network = sample
 
     def on_train_batch_start(self, trainer: L.Trainer, *args: Any) -> None:
         tell("training")
