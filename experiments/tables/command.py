@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +11,10 @@ from experiments.tables.layouts import LAYOUTS
 from experiments.tables.lookup import Lookup
 from experiments.tables.render import beside, caption, latex, long_csv, markdown
 from lkf_plugin.errors import UserError
-from lkf_plugin.failures import foreseen
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
+from lkf_plugin.report.command import print_paths
 from lkf_plugin.report.html import write_html
 from lkf_plugin.report.runs import has_runs
 from lkf_plugin.report.side_by_side import write_side_by_side
@@ -90,16 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, help="of runs: one self-contained page instead")
     parser.add_argument("--no-figures", action="store_true")
     args = parser.parse_args(arguments)
-    try:
-        for path in _write_either(args):
-            print(path)
-    except Exception as error:
-        words = foreseen(error)
-        if words is None:
-            raise
-        print(f"error: {words[0]}", file=sys.stderr)
-        return words[1]
-    return 0
+    return print_paths(lambda: _write_either(args))
 
 
 def _write_either(args: argparse.Namespace) -> list[Path]:

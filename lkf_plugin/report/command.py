@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lkf_plugin.errors import UserError
@@ -22,8 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, help="one self-contained page instead")
     parser.add_argument("--no-figures", action="store_true")
     args = parser.parse_args(arguments)
+    return print_paths(lambda: _write(args))
+
+
+def print_paths(write: Callable[[], list[Path]]) -> int:
+    """Prints what ``write`` wrote; a foreseen failure is one sentence, and its exit status."""
     try:
-        for path in _write(args):
+        for path in write():
             print(path)
     except Exception as error:
         words = foreseen(error)

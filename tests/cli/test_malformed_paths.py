@@ -214,7 +214,7 @@ PATHS: dict[str, tuple[Prepare, str]] = {
     "checkpoints is read-only": (_folder_at("run/checkpoints", RUN, mode=0o555), "permission"),
     "save_dir is a file": (_file_at("save", RUN, SAVE), "checkpointing.save_dir="),
     "save_dir is read-only": (_folder_at("save", RUN, SAVE, mode=0o555), "checkpointing.save_dir="),
-    "start is missing": (_just(RUN, START), "init.from_checkpoint="),
+    "start is missing": (_just(RUN, START), "is not read by MDLM's own network"),
     "start is missing, mixture": (_just(RUN, START, *LKF), "There is no checkpoint at init.from"),
     "start is a folder": (_folder_at("start.ckpt", RUN, START, *LKF), "There is no checkpoint at"),
     "start without a mixture": (_file_at("start.ckpt", RUN, START), "to start a mixture"),
