@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from lkf_plugin.data.options import absolute, read_options
@@ -55,7 +54,6 @@ def test_length_must_hold_bos_and_eos(make_config: Make) -> None:
 
 
 def test_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # no command was launched elsewhere
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/someone")
     assert absolute("~/x") == Path("/home/someone/x")
