@@ -52,13 +52,13 @@ tables: $(JUDGE)
 	$(PY) scripts/reproduce.py all --scale tiny
 
 test: lint
-	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'not slow and not live'
+	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'not slow'
 
 portable: $(INSTALLED)
 	$(PY) scripts/portable.py
 
 slow: $(JUDGE)
-	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m 'slow and not live'
+	OMP_NUM_THREADS=$(TEST_THREADS) $(PY) -m pytest -m slow
 
 lint: $(INSTALLED)
 	$(PY) -m ruff check .

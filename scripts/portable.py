@@ -94,7 +94,7 @@ def main() -> int:
     """Command line: arguments go to pytest in place of the numeric tests."""
     arguments = sys.argv[1:] or [
         "-m",
-        "not slow and not live",
+        "not slow",
         *(f"--ignore={path}" for path in NOT_NUMERIC),
     ]
     capability = own_capability()
