@@ -77,7 +77,10 @@ def test_missing_choices_are_listed(theirs: Path) -> None:
 def test_other_defaults_are_listed(theirs: Path) -> None:
     there, here = (read(configs / "config.yaml") for configs in (theirs, ROOT / "configs"))
     listed = {quoted(row[0])[0] for row in table("Other defaults")}
-    reckoned = {"loader.batch_size", "loader.eval_batch_size", "trainer.accumulate_grad_batches"}
+    reckoned = {
+        *("loader.batch_size", "loader.eval_batch_size"),
+        *("trainer.accumulate_grad_batches", "trainer.val_check_interval"),
+    }
     common = (there.keys() & here.keys()) - reckoned - {"callbacks"}  # the same, in other syntax
     differ = {key for key in common if there[key] != here[key]}
     assert listed - {"wandb"} == differ
