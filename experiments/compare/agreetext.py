@@ -11,7 +11,9 @@ from experiments.compare.figure import draw_comparison
 from experiments.compare.methods import BEST, OWN, Row
 from experiments.compare.tables import by_steps, calls, sizes
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.evaluate.quality import VALID, AgreeTextQuality
+from lkf_plugin.data.agreetext import AgreeTextCorpus
+from lkf_plugin.data.corpus import VALID
+from lkf_plugin.evaluate.quality import RuleQuality
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import is_exact, uses_steps
 from lkf_plugin.records.markdown import markdown_table
@@ -53,13 +55,14 @@ def compare(out: Path, names: list[str], samples: int, passes: int, seed: int) -
     return table
 
 
-def quality(run: LoadedRun) -> AgreeTextQuality:
+def quality(run: LoadedRun) -> RuleQuality:
     """The grammar."""
-    return AgreeTextQuality(run.prepared.tokenizer, int(run.config.model.length), 0)
+    length = int(run.config.model.length)
+    return RuleQuality(run.prepared.tokenizer, length, AgreeTextCorpus.rule, 0)
 
 
 def grid(row: str, decode: str) -> tuple[int, ...]:
-    """AR has one cost, a call a token; eight chains are worth it at few steps only."""
+    """AR has one cost, a call per token; eight chains are worth it at few steps only."""
     if not uses_steps(row):
         return (CLAUSES * agreetext.CLAUSE_LENGTH,)
     return STEPS_J[:4] if decode == BEST else STEPS_J
@@ -83,14 +86,16 @@ def render(entries: Mapping[str, Entry]) -> str:
     worst = max(cell.metrics[VALID].se or 0.0 for cell in cells)
     counts = " or ".join(str(n) for n in sorted({cell.samples or 0 for cell in cells}))
     parts = [
-        f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats a token.",
-        markdown_table(["row", "weights", "steps", "NELBO, nats a token", "minus H / L"], losses),
-        markdown_table(["valid share (method's calls / network calls a sample)", *columns], valid),
+        f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats per token.",
+        markdown_table(["row", "weights", "steps", "NELBO, nats per token", "minus H / L"], losses),
+        markdown_table(
+            ["valid share (method's calls / network calls per sample)", *columns], valid
+        ),
         markdown_table(
             ["configuration entropy, nats (perfect texts)", *columns],
             by_steps(entries, ROWS, STEPS_J, _entropy),
         ),
-        f"{counts} samples a cell; standard errors are at most {worst:.3f}.",
+        f"{counts} samples per cell; standard errors are at most {worst:.3f}.",
     ]
     return "\n\n".join(parts) + "\n"
 

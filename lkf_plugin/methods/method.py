@@ -22,6 +22,7 @@ from lkf_plugin.settings.fields import Flag, Group, Name
 NONE = "auto"
 LKF, MDLM = "lkf", "mdlm"
 ABSORBING = {"parameterization": "subs", "diffusion": "absorbing_state"}
+UNIFORM = {"parameterization": "mean", "diffusion": "uniform_state", "time_conditioning": True}
 
 
 class MethodSettings(Group):
@@ -83,7 +84,7 @@ def given_name(config: DictConfig) -> str:
 def method_name(config: DictConfig) -> str:
     """Name of the method that a configuration trains; the model's own under its name.
 
-    Latents other than one per sequence are told: ``lkf-tree``.
+    Latents other than one per sequence are in it: ``lkf-tree``.
 
     MDLM's other parameterizations, which only its own code has, go by theirs.
     """
@@ -92,7 +93,7 @@ def method_name(config: DictConfig) -> str:
         return name
     if config.model.type == LKF:
         latent = OmegaConf.select(config, "model.latent", default="sequence")
-        return LKF if latent == "sequence" else f"{LKF}-{latent}"
+        return LKF if latent == "sequence" else f"{LKF}-{latent.rpartition('.')[2]}"
     return MDLM if config.parameterization == "subs" else str(config.parameterization)
 
 

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
+from lkf_plugin.data.corpus import CORPORA
 from lkf_plugin.data.prompt import prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
@@ -91,10 +92,10 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
     for row in rows[: config.sampling.num_sample_log]:
         print(f"--- {row['text']}")
     score = _score(config, judge, [sample.text for sample in samples])
-    found = _measure(quality, samples, score)
+    estimates = _measure(quality, samples, score)
     report: dict[str, Any] = {
         "metrics": _judged(judge, score),
-        "diversity": {name: dataclasses.asdict(one) for name, one in sorted(found.items())},
+        "diversity": {name: dataclasses.asdict(one) for name, one in sorted(estimates.items())},
         **source,
         "num_samples": len(rows),
         "sampling_steps": config.sampling.steps,
@@ -111,7 +112,7 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
     write_or_keep(figures, json.dumps(report, indent=2) + "\n")
     share_file(figures, folder / "sample_eval.json")
     print(f"{len(rows)} samples written to {target} (the newest: {folder / 'samples.jsonl'})")
-    if not found or decoded is None or config.sampling.prompt is not None:
+    if not estimates or decoded is None or config.sampling.prompt is not None:
         print("no record for the tables: they hold samples of L tokens without a prompt")
         return report
     records = RunRecords(run, folder / RECORDS, config.seed, report["host"])
@@ -123,7 +124,7 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
         quality.judged_by,
         quality.self_bleu_subset,
     )
-    written = records.write(cell, found, decoded)
+    written = records.write(cell, estimates, decoded)
     print(f"record: {records.folder / written.file_name}")
     return report
 
@@ -212,12 +213,12 @@ def _judges(
 ) -> tuple[Quality, Judge | None]:
     """What measures the samples for a record, and the judge if one is asked for.
 
-    A judge may hear AgreeText, too, but its records go by the grammar.
+    A judge may hear a corpus with a grammar, too, but its records go by the grammar.
     """
     evaluation = config.eval
     asked = evaluation.compute_generative_perplexity
     name = evaluation.gen_ppl_eval_model_name_or_path if asked else None
-    by_grammar = config.data.kind == "agreetext"
+    by_grammar = CORPORA[config.data.kind].rule is not None
     quality = quality_for(
         config,
         prepared.tokenizer,
@@ -273,11 +274,10 @@ def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
     Raises:
         UserError: see ``prompt_ids``.
     """
-    framed = config.data.kind != "agreetext" and config.data.get("layout") != "windows"
     return prompt_ids(
         str(config.sampling.prompt),
         prepared.tokenizer,
         config.model.length,
-        framed=framed,
+        framed=prepared.framed,
         full=bool(config.data.wrap),
     )
