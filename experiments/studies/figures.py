@@ -206,7 +206,7 @@ def _strip(groups: dict[str, list[dict[str, Any]]], axes: Any, exact: tuple[floa
             one.plot(place, np.mean(values), "_", color=ORANGE, ms=18, mew=2)
         one.axhline(level, color="black", ls="--", lw=1, label="exact optimum")
         one.set_xticks(x, list(groups), rotation=30, ha="right", fontsize=8)
-        one.set_title(f"{title}, M=16, a dot a seed", fontsize=10)
+        one.set_title(f"{title}, M=16, one dot per seed", fontsize=10)
         one.set_ylabel("nats")
         one.grid(alpha=0.25, axis="y")
         one.legend(fontsize=8)
