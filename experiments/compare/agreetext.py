@@ -11,7 +11,9 @@ from experiments.compare.figure import draw_comparison
 from experiments.compare.methods import BEST, OWN, Row
 from experiments.compare.tables import by_steps, calls, sizes
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.evaluate.quality import VALID, AgreeTextQuality
+from lkf_plugin.data.agreetext import AgreeTextCorpus
+from lkf_plugin.data.corpus import VALID
+from lkf_plugin.evaluate.quality import RuleQuality
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import is_exact, uses_steps
 from lkf_plugin.records.markdown import markdown_table
@@ -53,9 +55,10 @@ def compare(out: Path, names: list[str], samples: int, passes: int, seed: int) -
     return table
 
 
-def quality(run: LoadedRun) -> AgreeTextQuality:
+def quality(run: LoadedRun) -> RuleQuality:
     """The grammar."""
-    return AgreeTextQuality(run.prepared.tokenizer, int(run.config.model.length), 0)
+    length = int(run.config.model.length)
+    return RuleQuality(run.prepared.tokenizer, length, AgreeTextCorpus.rule, 0)
 
 
 def grid(row: str, decode: str) -> tuple[int, ...]:

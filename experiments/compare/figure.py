@@ -9,7 +9,7 @@ from typing import Any
 from experiments.compare.entries import DECODE, ROW, Entry, steps_of
 from experiments.compare.methods import BEST, row_label
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.evaluate.quality import VALID
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.methods.method import uses_steps
 from lkf_plugin.records.record import Record
 

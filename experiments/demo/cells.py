@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from experiments.demo.promises import BEST, FROZEN, ONE, ONE_BEST
-from lkf_plugin.evaluate.quality import VALID
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.records.record import Record
 
 STEPS_J = (1, 2, 4, 8, 32)

@@ -17,9 +17,10 @@ from experiments.demo.figure import draw_figure
 from experiments.demo.table import render_samples, render_table
 from experiments.studies.perturbation import perturbed_start
 from lkf_plugin.config import cpu_count
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.policies import policy_settings
-from lkf_plugin.evaluate.quality import VALID, quality_for
+from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.files import write_atomically
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run

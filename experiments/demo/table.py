@@ -11,7 +11,7 @@ from experiments.demo.cells import CLAUSES, STEPS_J, by_row
 from experiments.demo.promises import BEST, ONE, ONE_BEST
 from experiments.runner import compose_settings
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.evaluate.quality import VALID
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.record import Record
 

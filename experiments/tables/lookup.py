@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 
 from experiments.tables.table import Entry
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.identity import leaves
 from lkf_plugin.records.record import Record
-
-VALID = "valid"
 
 
 class Lookup:

@@ -9,7 +9,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from lkf_plugin.data.corpus import CORPORA, TRAIN
+from lkf_plugin.data.tokenizer import BUILT_IN
 from lkf_plugin.errors import UserError
+from lkf_plugin.settings.fields import is_path
 
 OWN_PATHS = (
     "run_dir",
@@ -18,9 +21,6 @@ OWN_PATHS = (
     "eval.checkpoint_path",
     "init.from_checkpoint",
 )
-# A run's saved settings must mean the same wherever they are read.
-DATA_PATHS = ("data.path", "data.valid_path", "data.cache_dir")
-NOT_FOLDERS = ("train", "text8", "agreetext")  # tokenizers that are no files
 NAMES_OR_FOLDERS = ("eval.gen_ppl_eval_model_name_or_path", "data.tokenizer_name_or_path")
 
 
@@ -34,7 +34,8 @@ def resolve_paths(config: DictConfig, launch_folder: str | Path) -> None:
         UserError: a path that is none.
     """
     with open_dict(config):
-        for key in (*OWN_PATHS, *DATA_PATHS):
+        # a run's saved settings must mean the same wherever they are read
+        for key in (*OWN_PATHS, *corpus_paths(_select(config, "data.kind"))):
             value = _select(config, key)
             if value and "://" not in value:
                 OmegaConf.update(config, key, str(_absolute(key, value, launch_folder)))
@@ -42,10 +43,25 @@ def resolve_paths(config: DictConfig, launch_folder: str | Path) -> None:
             value = _select(config, key)
             if (
                 value
-                and value not in NOT_FOLDERS
+                and not _is_tokenizer(config, key, value)
                 and _is_folder(_absolute(key, value, launch_folder))
             ):
                 OmegaConf.update(config, key, str(_absolute(key, value, launch_folder)))
+
+
+def corpus_paths(kind: str | None) -> list[str]:
+    """Those keys of ``data`` that are paths; none for a kind that validation will refuse."""
+    try:
+        fields = CORPORA[str(kind)].Settings.model_fields
+    except UserError:
+        return []
+    return [f"data.{name}" for name, field in fields.items() if is_path(field)]
+
+
+def _is_tokenizer(config: DictConfig, key: str, value: str) -> bool:
+    """Whether a name means a tokenizer that is no folder: the corpus's own, or a built-in one."""
+    own = str(_select(config, "data.kind")).rpartition(".")[2]
+    return key.startswith("data.") and value in (TRAIN, own, *BUILT_IN)
 
 
 def _select(config: DictConfig, key: str) -> str | None:

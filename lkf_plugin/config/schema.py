@@ -18,6 +18,7 @@ from lkf_plugin.config.running import Checkpointing, Loader, Strategy, Trainer
 from lkf_plugin.config.sampling import Eval, Sampling
 from lkf_plugin.config.training import SCHEDULES, Init, Noise, Optim, Schedule, Training
 from lkf_plugin.config.variants import Variants
+from lkf_plugin.data.corpus import CORPORA, CorpusSettings
 from lkf_plugin.decode.options import DecodeOptions
 from lkf_plugin.decode.registry import AUTO, HOST_SAMPLER, POLICIES
 from lkf_plugin.errors import UserError
@@ -30,7 +31,7 @@ G = TypeVar("G", bound=Group)
 DECODINGS: Variants[DecodeOptions] = Variants(
     POLICIES, lambda policy: policy.options, {AUTO: DecodeOptions, HOST_SAMPLER: DecodeOptions}
 )
-DATA = "data"  # has a schema of its own, by data.kind: see data.options
+CORPUS_SETTINGS: Variants[CorpusSettings] = Variants(CORPORA, lambda corpus: corpus.Settings, {})
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Settings:
     checkpointing: Checkpointing
     init: Init
     strategy: Strategy
+    data: CorpusSettings
 
 
 GROUPS = tuple(name for name in Settings.__dataclass_fields__ if name != "process")
@@ -85,6 +87,8 @@ class Reader:
         model_type = self._value("model", "type")
         loss = self._variant("loss", "name", LOSSES)
         decode = self._variant("decode", "policy", DECODINGS)
+        corpus = self._variant("data", "kind", CORPUS_SETTINGS)
+        whose = f"data.kind={self._value('data', 'kind')}"  # the keys of data
         schedule = SCHEDULES.get(_hashable(self._value("lr_scheduler", "_target_")), Schedule)
         network = network_of(model_type, self._value("method", "name"))
         fixed: dict[str, type[Group]] = {
@@ -99,8 +103,8 @@ class Reader:
             "init": Init,
             "strategy": Strategy,
         }
-        top = {key: value for key, value in self.tree.items() if key not in (*GROUPS, DATA)}
-        for key in (*GROUPS, DATA):
+        top = {key: value for key, value in self.tree.items() if key not in GROUPS}
+        for key in GROUPS:
             if not isinstance(self.tree.get(key), dict):
                 self._refuse(key, f"{key}={show(self.tree.get(key))} must be a group of settings.")
         groups: dict[str, Any] = {
@@ -111,13 +115,14 @@ class Reader:
             "decode": decode and self._group(decode, self.tree["decode"], "decode"),
             "lr_scheduler": self._group(schedule, self.tree.get("lr_scheduler"), "lr_scheduler"),
             **{name: self._group(kind, self.tree.get(name), name) for name, kind in fixed.items()},
+            "data": corpus and self._group(corpus, self.tree["data"], "data", whose),
         }
         self._tell()
         return Settings(**groups)
 
     # --- groups --------------------------------------------------------------------------------
 
-    def _group(self, kind: type[G], values: Any, prefix: str) -> G | None:
+    def _group(self, kind: type[G], values: Any, prefix: str, whose: str = "") -> G | None:
         if not isinstance(values, dict):
             return None
         try:
@@ -125,7 +130,7 @@ class Reader:
         except ValidationError as error:
             for detail in error.errors(include_url=False, include_context=False):
                 if not isinstance(detail["input"], Unresolved):  # told where it was read
-                    self.mistakes.append(mistake_of(detail, kind, prefix))
+                    self.mistakes.append(mistake_of(detail, kind, prefix, whose))
         return None
 
     def _variant(self, group: str, key: str, classes: Variants[G]) -> type[G] | None:
@@ -209,7 +214,8 @@ class Reader:
 def write_back(settings: Settings, reader: Reader, config: DictConfig) -> None:
     """Gives ``config`` the types of the schema where the command line gave others, in place.
 
-    An interpolation stays one, unless it is itself what has the other type.
+    An interpolation stays one, unless it is itself what has the other type. What the YAML of a
+    corpus leaves out gets its default.
     """
     changed: list[tuple[str, Any]] = []
     for name in Settings.__dataclass_fields__:
@@ -219,6 +225,9 @@ def write_back(settings: Settings, reader: Reader, config: DictConfig) -> None:
         if type(OmegaConf.select(config, key)) is not type(value):
             with open_dict(config):
                 OmegaConf.update(config, key, value)
+    with open_dict(config):
+        for key, value in settings.data.model_dump().items():
+            config.data.setdefault(key, value)
 
 
 def _typed(group: BaseModel, raw: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:

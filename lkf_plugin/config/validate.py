@@ -6,7 +6,6 @@ from omegaconf import DictConfig, open_dict
 
 from lkf_plugin.config.rules import check_rules
 from lkf_plugin.config.schema import Reader, Settings, write_back
-from lkf_plugin.errors import UserError
 
 
 def validate(config: DictConfig, host: str) -> Settings:
@@ -29,20 +28,11 @@ def validate(config: DictConfig, host: str) -> Settings:
     reader = Reader(config)
     settings = reader.read()
     check_rules(settings, host)
+    settings.data.check(settings.model.length)
     write_back(settings, reader, config)
-    _check_data(config)
     if host == "builtin":
         _validate_between_steps(config)
     return settings
-
-
-def _check_data(config: DictConfig) -> None:
-    """The group ``data`` by its own schema, which depends on the kind of corpus."""
-    from lkf_plugin.data.options import read_options
-
-    if not isinstance(config.data.get("kind"), str):
-        raise UserError(f"data.kind={config.data.get('kind')} must be the name of a corpus kind.")
-    read_options(config)
 
 
 def _validate_between_steps(config: DictConfig) -> None:

@@ -81,6 +81,7 @@ LM1B: tuple[Rule, ...] = (
 )
 
 TABLES: dict[str, tuple[Rule, ...]] = {"wikitext": WIKITEXT, "lm1b": LM1B}
+DETOKENIZERS = (None, *sorted(TABLES))  # what a setting may say
 
 
 def get_detokenizer(name: str | None) -> Rule:

@@ -1,4 +1,4 @@
-"""Text sets of the Hugging Face hub, or a local folder with the same files.
+"""``hub``: text sets of the Hugging Face hub, or a local folder with the same files.
 
 Files are fetched at a pinned commit and read row by row; a row is a document, also an empty one,
 as in MDLM (WikiText's blank lines each give an EOS).
@@ -11,14 +11,17 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
+from lkf_plugin.data.corpus import CORPORA, Documents, OptionalName, OptionalPath, TextSettings
+from lkf_plugin.data.detokenize import DETOKENIZERS, get_detokenizer
 from lkf_plugin.data.hashing import files_digest
 from lkf_plugin.data.jsonl import jsonl_rows
-from lkf_plugin.data.options import DataOptions, absolute
+from lkf_plugin.data.options import absolute
 from lkf_plugin.data.reading import text_lines
 from lkf_plugin.errors import UserError
+from lkf_plugin.settings.fields import Choice, Name
 
 _SUFFIXES = (".parquet", ".jsonl", ".json", ".txt", ".tokens", ".raw")
 _ALIASES = {"validation": ("validation", "valid", "dev", "heldout")}
@@ -80,7 +83,32 @@ def snapshot(repo: str, repo_type: str, revision: str, patterns: list[str], reme
     return Path(folder)
 
 
-class HubCorpus:
+class HubSettings(TextSettings):
+    """Which set or folder, and what is read of it."""
+
+    path: OptionalPath = None
+    dataset: OptionalName = None
+    subset: OptionalName = None
+    revision: OptionalName = None
+    field: Name = "text"
+    train_split: Name = "train"
+    valid_split: Annotated[str, Choice("validation", "test")] = "validation"
+    line_ends: Annotated[str, Choice("keep", "strip")] = "strip"
+    detokenizer: Annotated[str | None, Choice(*DETOKENIZERS)] = None
+
+    elsewhere: ClassVar[tuple[str, ...]] = (*TextSettings.elsewhere, "path", "dataset", "revision")
+
+    def check(self, length: int) -> None:
+        """There must be a set or a folder."""
+        super().check(length)
+        if self.path is None and self.dataset is None:
+            raise UserError(
+                "data.kind=hub needs data.dataset (a hub name) or data.path (a folder)."
+            )
+
+
+@CORPORA.add("hub")
+class HubCorpus(Documents):
     """Documents of a hub data set, or of ``data.path`` with such files.
 
     The files of a split are those in whose path, below the folder or its ``subset``, the split's
@@ -88,23 +116,27 @@ class HubCorpus:
     ``wiki.valid.tokens``.
     """
 
-    def __init__(self, options: DataOptions) -> None:
-        self.options = options
-        self.local = absolute(options.path) if options.path else None
+    Settings = HubSettings
+
+    def __init__(self, settings: HubSettings) -> None:
+        self.settings = settings
+        self.local = absolute(settings.path) if settings.path else None
         if self.local and not self.local.is_dir():
-            raise UserError(f"data.path={options.path} must be a folder (looked for {self.local}).")
-        if not self.local and not options.revision:
+            raise UserError(
+                f"data.path={settings.path} must be a folder (looked for {self.local})."
+            )
+        if not self.local and not settings.revision:
             raise UserError("data.revision must pin a commit of the data set (40 hex digits).")
 
     def _split_name(self, split: str) -> str:
-        return self.options.train_split if split == "train" else self.options.valid_split
+        return self.settings.train_split if split == "train" else self.settings.valid_split
 
     def _fetch(self, patterns: list[str]) -> Path:
-        assert self.options.dataset is not None and self.options.revision is not None
+        assert self.settings.dataset is not None and self.settings.revision is not None
         return snapshot(
-            self.options.dataset,
+            self.settings.dataset,
             "dataset",
-            self.options.revision,
+            self.settings.revision,
             patterns,
             "set data.path to a folder with its parquet files.",
         )
@@ -114,15 +146,15 @@ class HubCorpus:
         if self.local:
             files = {name: self._local_files(self.local, name) for name in ("train", "valid")}
             return {name: files_digest(paths) if paths else None for name, paths in files.items()}
-        revision = self.options.revision
+        revision = self.settings.revision
         assert revision is not None
         if not is_commit(revision):
             # A branch moves: pin the commit that it means now. Snapshot folders are named by it.
             revision = self._fetch(["README.md"]).name
-        return {"dataset": self.options.dataset, "commit": revision}
+        return {"dataset": self.settings.dataset, "commit": revision}
 
     def _local_files(self, root: Path, split: str) -> list[Path]:
-        subset = self.options.subset
+        subset = self.settings.subset
         base = root / subset if subset and (root / subset).is_dir() else root
         name = self._split_name(split)
         wanted = set(_ALIASES.get(name, (name,)))
@@ -136,24 +168,25 @@ class HubCorpus:
     def documents(self, split: str) -> Iterator[str]:
         root = self.local
         if root is None:
-            base = f"{self.options.subset}/" if self.options.subset else ""
+            base = f"{self.settings.subset}/" if self.settings.subset else ""
             name = self._split_name(split)
             root = self._fetch([f"{base}{name}*", f"{base}{name}/*", f"{base}data/{name}*"])
         files = self._local_files(root, split)
         if not files:
             raise UserError(
-                f"{self.options.path or self.options.dataset} has no file of the split "
+                f"{self.settings.path or self.settings.dataset} has no file of the split "
                 f"{self._split_name(split)} (parquet, jsonl, json or txt)."
             )
+        detokenize = get_detokenizer(self.settings.detokenizer)
         for path in files:
-            yield from self._rows(path)
+            yield from map(detokenize, self._rows(path))
 
     def _rows(self, path: Path) -> Iterator[str]:
         if path.suffix == ".parquet":
-            return parquet_rows(path, self.options.field)
+            return parquet_rows(path, self.settings.field)
         if path.suffix in (".json", ".jsonl"):
-            return jsonl_rows(path, self.options.field)
-        return line_rows(path, keep_ends=self.options.line_ends == "keep")
+            return jsonl_rows(path, self.settings.field)
+        return line_rows(path, keep_ends=self.settings.line_ends == "keep")
 
 
 def line_rows(path: Path, keep_ends: bool) -> Iterator[str]:

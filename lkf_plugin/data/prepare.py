@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 from omegaconf import DictConfig
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from lkf_plugin.data import store
-from lkf_plugin.data.agreetext import AgreeTextCorpus, agreetext_tokenizer
-from lkf_plugin.data.detokenize import get_detokenizer
-from lkf_plugin.data.documents import Corpus, SotuCorpus, TextCorpus
+from lkf_plugin.data.blocks import blocks_of, progress
+from lkf_plugin.data.corpus import (
+    CORPORA,
+    TRAIN,
+    Corpus,
+    CorpusSettings,
+    Documents,
+    TextSettings,
+)
 from lkf_plugin.data.hashing import value_digest
-from lkf_plugin.data.hub import HubCorpus
-from lkf_plugin.data.layout import Block, Encoded, unwrapped, windows, wrapped
-from lkf_plugin.data.options import DataOptions, absolute, read_options
-from lkf_plugin.data.survey import pieces
-from lkf_plugin.data.text8 import Text8Corpus
+from lkf_plugin.data.layout import Block
+from lkf_plugin.data.options import absolute, read_options
 from lkf_plugin.data.tokenizer import (
     TokenIds,
     complete,
-    ids_with_characters,
+    has_files,
     load_tokenizer,
-    make_encoder,
     token_ids,
     tokenizer_digest,
 )
@@ -41,9 +42,6 @@ from lkf_plugin.files import write_atomically
 # Raise it when the same options give other arrays than before.
 FORMAT = 1
 SPLITS = ("train", "valid")
-# Options that only decide the tokenizer, whose digest covers them.
-_OF_TOKENIZER = ("tokenizer_type", "vocab_size", "tokenizer_characters")
-_AT_ONCE = 500_000  # characters that are encoded together
 _LOG = logging.getLogger(__name__)
 
 
@@ -53,8 +51,8 @@ class PreparedData:
 
     Attributes:
         tokenizer: The tokenizer, with BOS, EOS and padding filled in.
-        tokenizer_path: What to set ``data.tokenizer_name_or_path`` to: a saved folder, or
-            ``text8``.
+        tokenizer_path: What to set ``data.tokenizer_name_or_path`` to: a saved folder, or the
+            name of a tokenizer without files.
         mask_index: Id of the mask, inside the vocabulary (BERT: 103) or last (GPT-2: 50257).
         vocab_size: V, the mask counted.
         bos_index: Id of BOS.
@@ -65,6 +63,7 @@ class PreparedData:
         folder: The cache folder of this digest: ``data.cache_dir`` for MDLM's own loader.
         digest: SHA-256 of everything that decides the arrays.
         manifest: The contents of ``folder/manifest.json``.
+        framed: Whether a sequence begins with BOS and ends with EOS.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -79,6 +78,7 @@ class PreparedData:
     folder: Path
     digest: str
     manifest: dict[str, Any]
+    framed: bool
 
 
 def prepare(
@@ -93,8 +93,8 @@ def prepare(
     Args:
         config: The whole configuration.
         splits: Which splits to make; an evaluation needs no ``train``.
-        tokenizer: A run's own, in place of the one that the options name; generated corpora keep
-            theirs.
+        tokenizer: A run's own, in place of the one that the options name; a corpus that brings one
+            along keeps that.
 
     Returns:
         The prepared data.
@@ -102,36 +102,41 @@ def prepare(
     Raises:
         UserError: Something about the options, the corpus or the tokenizer is wrong.
     """
-    options, length = read_options(config)
-    root = absolute(options.cache_dir)
-    corpus = _open_corpus(options, length, root)
-    if tokenizer is None or isinstance(corpus, AgreeTextCorpus):
-        tokenizer = _open_tokenizer(options, corpus, root)
+    settings, length = read_options(config)
+    root = absolute(settings.cache_dir)
+    corpus = CORPORA[settings.kind].from_settings(settings, length, root)
+    own = corpus.own_tokenizer(settings)
+    if own is not None:
+        tokenizer = complete(own, settings.kind)
+    elif tokenizer is None:
+        tokenizer = _open_tokenizer(settings, corpus, root)
     ids = token_ids(tokenizer)
     covers = {
         "format": FORMAT,
-        "kind": options.kind,
-        "name": options.train,
-        "options": _covered_options(options),
+        "kind": settings.kind,
+        "name": settings.train,
+        "options": settings.covered(),
         "corpus": corpus.fingerprint(),
         "tokenizer": tokenizer_digest(tokenizer),
         "length": length,
-        "wrap": options.wrap,
+        "wrap": settings.wrap,
     }
     digest = value_digest(covers)
-    folder = root / "prepared" / f"{options.train}-L{length}-{digest[:16]}"
+    folder = root / "prepared" / f"{settings.train}-L{length}-{digest[:16]}"
     done = store.load_splits(folder, splits)
     if done is None:
         with store.single_writer(folder):
             done = store.load_splits(folder, splits)
             if done is None:
-                _make(folder, options, corpus, tokenizer, length, splits, covers)
+                _make(folder, settings, corpus, tokenizer, length, splits, covers)
                 done = store.load_splits(folder, splits)
     assert done is not None
     manifest, loaded = done
     return PreparedData(
         tokenizer=tokenizer,
-        tokenizer_path="text8" if options.kind == "text8" else str(folder / "tokenizer"),
+        tokenizer_path=str(folder / "tokenizer")
+        if has_files(tokenizer)
+        else settings.tokenizer_name_or_path,
         mask_index=ids.mask,
         vocab_size=ids.vocab_size,
         bos_index=ids.bos,
@@ -144,13 +149,14 @@ def prepare(
         folder=folder,
         digest=digest,
         manifest=manifest,
+        framed=isinstance(corpus, Documents) and not settings.in_windows,
     )
 
 
 def _make(
     folder: Path,
-    options: DataOptions,
-    corpus: Corpus | AgreeTextCorpus,
+    settings: CorpusSettings,
+    corpus: Corpus,
     tokenizer: PreTrainedTokenizerBase,
     length: int,
     splits: Sequence[str],
@@ -168,13 +174,13 @@ def _make(
         manifest |= {"splits": {}}
     began = bool(manifest["splits"])
     try:
-        if options.kind != "text8" and not (folder / "tokenizer").is_dir():
+        if has_files(tokenizer) and not (folder / "tokenizer").is_dir():
             save = tokenizer.save_pretrained
             write_atomically(folder / "tokenizer", lambda path: _discard(save(path)))
         for split in splits:
             if split not in manifest["splits"]:
-                name = store.split_file(options.train, split, length, options.wrap)
-                counts = _write(folder / name, options, corpus, tokenizer, ids, split, length)
+                name = store.split_file(settings.train, split, length, settings.wrap)
+                counts = _write(folder / name, settings, corpus, tokenizer, ids, split, length)
                 manifest["splits"][split] = {"file": name, **counts}
                 store.write_manifest(folder, manifest)
     except BaseException as error:
@@ -188,49 +194,35 @@ def _discard(_: object) -> None:
     """Turns a function's result into none."""
 
 
-def _open_corpus(options: DataOptions, length: int, root: Path) -> Corpus | AgreeTextCorpus:
-    if options.kind == "sotu":
-        return SotuCorpus()
-    if options.kind == "text":
-        return TextCorpus(options)
-    if options.kind == "hub":
-        return HubCorpus(options)
-    if options.kind == "agreetext":
-        return AgreeTextCorpus(options)
-    folder = absolute(options.path) if options.path else root / "text8" / "raw_data"
-    return Text8Corpus(folder, length, options.valid_split)
-
-
-def _covered_options(options: DataOptions) -> dict[str, Any]:
-    """The kind's options that nothing else covers.
-
-    Left out are paths and names, whose contents the fingerprint covers, and what only decides the
-    tokenizer.
-    """
-    elsewhere = ("path", "valid_path", "dataset", "revision", "min_characters", *_OF_TOKENIZER)
-    return {key: value for key, value in options.of_kind().items() if key not in elsewhere}
-
-
 def _open_tokenizer(
-    options: DataOptions, corpus: Corpus | AgreeTextCorpus, root: Path
+    settings: CorpusSettings, corpus: Corpus, root: Path
 ) -> PreTrainedTokenizerBase:
-    if isinstance(corpus, AgreeTextCorpus):
-        return complete(agreetext_tokenizer(), "agreetext")
-    if options.tokenizer_name_or_path != "train":
-        return load_tokenizer(options.tokenizer_name_or_path)
+    if settings.tokenizer_name_or_path != TRAIN:
+        return load_tokenizer(settings.tokenizer_name_or_path)
+    if not isinstance(settings, TextSettings) or not isinstance(corpus, Documents):
+        raise UserError(
+            f"No tokenizer can be trained on data.kind={settings.kind}: name one in "
+            "data.tokenizer_name_or_path."
+        )
+    return _trained_tokenizer(settings, corpus, root)
+
+
+def _trained_tokenizer(
+    settings: TextSettings, corpus: Documents, root: Path
+) -> PreTrainedTokenizerBase:
+    """A tokenizer trained on the corpus, now or before; the layout means nothing to it."""
+    plain = {"layout": "mdlm", "stride": None, "drop_digit_windows": False}
     covers = {
         "format": FORMAT,
-        "kind": options.kind,
-        "options": _covered_options(
-            replace(options, layout="mdlm", stride=None, drop_digit_windows=False)
-        ),
+        "kind": settings.kind,
+        "options": settings.model_copy(update=plain).covered(),
         "corpus": corpus.fingerprint(),
-        "type": options.tokenizer_type,
-        "vocab_size": options.vocab_size,
+        "type": settings.tokenizer_type,
+        "vocab_size": settings.vocab_size,
     }
-    if options.tokenizer_characters is not None:
-        covers["characters"] = options.tokenizer_characters
-    folder = root / "tokenizers" / f"{options.tokenizer_type}-{value_digest(covers)[:16]}"
+    if settings.tokenizer_characters is not None:
+        covers["characters"] = settings.tokenizer_characters
+    folder = root / "tokenizers" / f"{settings.tokenizer_type}-{value_digest(covers)[:16]}"
     if (kept := _kept_tokenizer(folder)) is not None:
         return kept
     with store.single_writer(folder):
@@ -238,10 +230,10 @@ def _open_tokenizer(
             return kept
 
         def texts() -> Iterable[str]:
-            return _progress(_texts(options, corpus, "train"), "Training tokenizer")
+            return progress(corpus.documents("train"), "Training tokenizer")
 
         made = train_tokenizer(
-            texts, options.tokenizer_type, options.vocab_size, options.tokenizer_characters
+            texts, settings.tokenizer_type, settings.vocab_size, settings.tokenizer_characters
         )
         write_atomically(folder, lambda path: _discard(made.save_pretrained(path)))
     return load_tokenizer(str(folder))
@@ -259,18 +251,10 @@ def _kept_tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
         return None
 
 
-def _texts(options: DataOptions, corpus: Corpus, split: str) -> Iterator[str]:
-    return map(get_detokenizer(options.detokenizer), corpus.documents(split))
-
-
-def _progress(items: Iterable[Any], title: str) -> Iterable[Any]:
-    return tqdm(items, desc=title, unit=" documents", disable=None)
-
-
 def _write(
     target: Path,
-    options: DataOptions,
-    corpus: Corpus | AgreeTextCorpus,
+    settings: CorpusSettings,
+    corpus: Corpus,
     tokenizer: PreTrainedTokenizerBase,
     ids: TokenIds,
     split: str,
@@ -278,78 +262,21 @@ def _write(
 ) -> dict[str, int]:
     """Writes one split and gives its counts."""
     counts = {"documents": 0, "document_tokens": 0, "sequences": 0, "tokens": 0}
-    if isinstance(corpus, AgreeTextCorpus):
-        blocks = corpus.blocks(split)
-    else:
-        in_windows = options.layout == "windows"
-        encode = make_encoder(tokenizer, with_starts=in_windows)
-        texts = _progress(_texts(options, corpus, split), f"Tokenizing {options.train} {split}")
-        documents = _encode_all(texts, encode, counts)
-        if in_windows:
-            bad = ids_with_characters(tokenizer, "0123456789$%")
-            stride = options.stride if split == "train" else None
-            forbidden = bad if options.drop_digit_windows else None
-            blocks = windows(documents, length, stride, forbidden)
-        elif options.wrap:
-            blocks = wrapped(documents, length, ids.bos, ids.eos)
-        else:
-            blocks = unwrapped(documents, length, ids.bos, ids.eos, ids.pad)
+    blocks = blocks_of(corpus, split, settings, tokenizer, length, counts)
     if target.exists():  # left by a process that was killed before it wrote the manifest
         shutil.rmtree(target)
     checked = _checked(blocks, ids, counts)
     first = next(checked, None)
     if first is None:
-        raise _too_short(options, split, length, counts)
+        raise _too_short(settings, split, length, counts)
     store.write_split(target, _chain(first, checked), length, ids.vocab_size)
-    _LOG.info("Prepared %s of %s: %s", split, options.train, counts)
+    _LOG.info("Prepared %s of %s: %s", split, settings.train, counts)
     return counts
 
 
 def _chain(first: Block, rest: Iterator[Block]) -> Iterator[Block]:
     yield first
     yield from rest
-
-
-def _encode_all(
-    texts: Iterable[str], encode: Callable[[list[str]], list[Encoded]], counts: dict[str, int]
-) -> Iterator[Encoded]:
-    """Encodes in batches of half a megabyte, which the tokenizer spreads over its threads.
-
-    A longer document is encoded in pieces: a tokenizer's notes take 200 bytes per character.
-    """
-
-    def flush(batch: list[str]) -> Iterator[Encoded]:
-        for encoded in encode(batch):
-            counts["documents"] += 1
-            counts["document_tokens"] += len(encoded.ids)
-            yield encoded
-
-    batch: list[str] = []
-    characters = 0
-    for text in texts:
-        if len(text) > _AT_ONCE:
-            yield from flush(batch)
-            batch, characters = [], 0
-            yield from _joined(text, encode, counts)
-            continue
-        batch.append(text)
-        characters += len(text)
-        if characters > _AT_ONCE or len(batch) == 2_000:
-            yield from flush(batch)
-            batch, characters = [], 0
-    yield from flush(batch)
-
-
-def _joined(
-    text: str, encode: Callable[[list[str]], list[Encoded]], counts: dict[str, int]
-) -> Iterator[Encoded]:
-    """One long document, encoded piece by piece."""
-    parts = [encode([piece])[0] for piece in pieces(text, _AT_ONCE)]
-    ids = np.concatenate([part.ids for part in parts])
-    starts = [part.starts for part in parts if part.starts is not None]
-    counts["documents"] += 1
-    counts["document_tokens"] += len(ids)
-    yield Encoded(ids, np.concatenate(starts) if starts else None)
 
 
 def _checked(blocks: Iterable[Block], ids: TokenIds, counts: dict[str, int]) -> Iterator[Block]:
@@ -371,10 +298,12 @@ def _checked(blocks: Iterable[Block], ids: TokenIds, counts: dict[str, int]) -> 
         yield ids_BL, mask_BL
 
 
-def _too_short(options: DataOptions, split: str, length: int, counts: dict[str, int]) -> UserError:
+def _too_short(
+    settings: CorpusSettings, split: str, length: int, counts: dict[str, int]
+) -> UserError:
     if counts["documents"] == 0:
-        return UserError(f"The {split} part of data.kind={options.kind} has no documents.")
-    what = "no window" if options.layout == "windows" else "not one full sequence"
+        return UserError(f"The {split} part of data.kind={settings.kind} has no documents.")
+    what = "no window" if settings.in_windows else "not one full sequence"
     return UserError(
         f"The {split} part of the corpus ({counts['documents']} documents, "
         f"{counts['document_tokens']} tokens) gives {what} of model.length={length}: give more "

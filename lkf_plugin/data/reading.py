@@ -120,3 +120,8 @@ def _unfit(path: Path, form: TextFormat) -> str:
         f"{path}:{line} is not {form.encoding} text at {place}: set data.encoding to what it is "
         "(for example latin-1), or data.encoding_errors=replace or skip_file."
     )
+
+
+def collapse(text: str) -> str:
+    """Puts single blanks for runs of white space."""
+    return " ".join(text.split())

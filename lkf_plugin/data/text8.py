@@ -1,4 +1,4 @@
-"""text8: 27 characters, MDLM's ids, and the raw files it is read from."""
+"""``text8``: 27 characters, MDLM's ids, and the raw files it is read from."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from transformers import PreTrainedTokenizer
+from typing_extensions import Self
 
+from lkf_plugin.data.corpus import CORPORA, CorpusSettings, Documents, Full, OptionalPath
 from lkf_plugin.data.hashing import value_digest
+from lkf_plugin.data.options import absolute
 from lkf_plugin.data.reading import text_lines
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.settings.fields import Choice
 
 # The host is not sure to speak TLS: the digest says whether it is the archive.
 URL = "http://mattmahoney.net/dc/text8.zip"
@@ -75,7 +79,19 @@ def encode_characters(text: str) -> np.ndarray:
     return table[codes]
 
 
-class Text8Corpus:
+class Text8Settings(CorpusSettings):
+    """Where the characters are, and what is held out."""
+
+    tokenizer_name_or_path: Annotated[str, Choice("text8")]
+    wrap: Annotated[bool, Full()] = True
+    path: OptionalPath = None
+    valid_split: Annotated[str, Choice("validation", "test")] = "validation"
+
+    elsewhere: ClassVar[tuple[str, ...]] = ("path",)
+
+
+@CORPORA.add("text8")
+class Text8Corpus(Documents):
     """The splits of text8, cut into documents of ``length`` characters, the last part dropped.
 
     MDLM treats such pieces as its documents (an EOS follows each); so does this, in order that
@@ -87,11 +103,18 @@ class Text8Corpus:
         valid_split: ``test`` (MDLM's choice) or ``validation``.
     """
 
+    Settings = Text8Settings
+
     def __init__(self, path: Path, length: int, valid_split: str) -> None:
         self.path = path
         self.length = length
         self.valid_split = valid_split
         self._texts: dict[str, str] | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Text8Settings, length: int, cache: Path) -> Self:
+        folder = absolute(settings.path) if settings.path else cache / "text8" / "raw_data"
+        return cls(folder, length, settings.valid_split)
 
     def _read(self) -> dict[str, str]:
         if self._texts is None:

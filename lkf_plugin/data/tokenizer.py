@@ -42,6 +42,8 @@ PINNED: dict[str, tuple[str, str]] = {
     ),
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
 }
+# Without files: known by their names alone.
+BUILT_IN: dict[str, type[PreTrainedTokenizerBase]] = {"text8": Text8Tokenizer}
 _BLANKS = np.array([c for c in range(0x3001) if chr(c).isspace()], dtype=np.uint32)
 _FILES = ["vocab.txt", "vocab.json", "merges.txt"]
 
@@ -65,14 +67,14 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
             diffusion (see ``token_ids``).
     """
     folder = absolute(name_or_path)
-    if name_or_path == "text8":
-        tokenizer: PreTrainedTokenizerBase = Text8Tokenizer()
+    if name_or_path in BUILT_IN:
+        tokenizer: PreTrainedTokenizerBase = BUILT_IN[name_or_path]()
     elif name_or_path in PINNED:
         tokenizer = _load_pinned(name_or_path)
     elif os.path.isdir(folder):  # False, too, for a name that no file may have
         tokenizer = _load_folder(folder)
     else:
-        known = ", ".join([*PINNED, "text8", "train"])
+        known = ", ".join([*PINNED, *BUILT_IN, "train"])
         raise UserError(
             f"data.tokenizer_name_or_path={name_or_path} is neither a folder nor one of {known}."
         )
@@ -154,6 +156,11 @@ def complete(tokenizer: PreTrainedTokenizerBase, name: str) -> PreTrainedTokeniz
         )
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     return tokenizer
+
+
+def has_files(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer is kept as a folder, rather than known by its name."""
+    return not isinstance(tokenizer, tuple(BUILT_IN.values()))
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase) -> TokenIds:

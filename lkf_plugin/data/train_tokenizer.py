@@ -19,7 +19,7 @@ from tokenizers import (
 )
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from lkf_plugin.data.options import AUTO
+from lkf_plugin.data.corpus import AUTO
 from lkf_plugin.data.survey import LONGEST_RUN, Documents, spread, suitable_vocab_size, survey
 from lkf_plugin.errors import UserError
 

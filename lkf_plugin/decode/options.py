@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ValidationError
 from typing_extensions import Self
 
-from lkf_plugin.errors import UserError
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
@@ -21,7 +19,7 @@ from lkf_plugin.settings.fields import (
     Whole,
     as_number,
 )
-from lkf_plugin.settings.sentences import mistake_of
+from lkf_plugin.settings.sentences import read_group
 
 SCORES = ("nelbo", "evidence")
 SELECTORS = (*SCORES, "softmax", "centred", "random")
@@ -86,11 +84,7 @@ class DecodeOptions(Group):
         Raises:
             UserError: an unknown key or an unusable value.
         """
-        try:
-            return cls.model_validate({str(key): value for key, value in settings.items()})
-        except ValidationError as error:
-            detail = error.errors(include_url=False, include_context=False)[0]
-            raise UserError(mistake_of(detail, cls, "decode").sentence) from error
+        return read_group(cls, settings, "decode")
 
     @property
     def ranking(self) -> str | None:

@@ -1,4 +1,4 @@
-"""How good samples are: a judge's perplexity on text, the valid fraction on AgreeText.
+"""How good samples are: a judge's perplexity on text, or what a corpus's own rule says.
 
 Shape legend: S samples, L positions.
 """
@@ -13,14 +13,12 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from lkf_plugin.corpora import agreetext
+from lkf_plugin.data.corpus import CORPORA, VALID, SampleRule
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.diversity import as_sequences, diversity
 from lkf_plugin.evaluate.identity import judge_of
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
 from lkf_plugin.records.estimate import Estimate, mean_and_error
-
-VALID = "valid"
 
 
 class Quality(Protocol):
@@ -110,11 +108,19 @@ class TextQuality:
 
 
 @dataclass
-class AgreeTextQuality:
-    """Valid fraction, entropy of (topic, numbers) among the valid, and diversity."""
+class RuleQuality:
+    """The share that the corpus's own rule calls right, and diversity.
+
+    Args:
+        tokenizer: the model's.
+        length: L of the model.
+        rule: of the corpus.
+        self_bleu_subset: texts that enter self-BLEU; 0 leaves it out.
+    """
 
     tokenizer: Any
     length: int
+    rule: SampleRule
     self_bleu_subset: int = 100
     higher_is_better: bool = True
     judge: Judge | None = None
@@ -128,22 +134,17 @@ class AgreeTextQuality:
         return judge_of(None)
 
     def figure(self, ids_SL: Tensor) -> Estimate | None:
-        return mean_and_error(agreetext.valid(ids_SL).double().numpy())
+        return self._share(ids_SL)
 
     def measure(self, ids_SL: Tensor) -> dict[str, Estimate]:
         texts = decode_samples(self.tokenizer, ids_SL)
-        found = diversity(as_sequences(ids_SL), texts, None, self.self_bleu_subset)
-        found["entropy_ceiling"] = Estimate(math.log(self.length), 0.0, len(texts))
-        figure = self.figure(ids_SL)
-        assert figure is not None
-        found[VALID] = figure
-        spread = agreetext.configuration_entropy(ids_SL)
-        if spread.rows:
-            found["configuration_entropy"] = Estimate(spread.plug_in, None, spread.rows)
-            found["configuration_entropy_of_as_many_perfect"] = Estimate(
-                spread.expected, None, spread.rows
-            )
-        return found
+        estimates = diversity(as_sequences(ids_SL), texts, None, self.self_bleu_subset)
+        estimates["entropy_ceiling"] = Estimate(math.log(self.length), 0.0, len(texts))
+        estimates[VALID] = self._share(ids_SL)
+        return {**estimates, **self.rule.beside(ids_SL)}
+
+    def _share(self, ids_SL: Tensor) -> Estimate:
+        return mean_and_error(self.rule.valid(ids_SL).double().numpy())
 
 
 def quality_for(
@@ -165,15 +166,18 @@ def quality_for(
         batch_size: of the judge.
 
     Raises:
-        UserError: a judge for AgreeText, whose grammar says what is right, or no sacrebleu.
+        UserError: a judge for a corpus whose own rule says what is right, or no sacrebleu.
     """
     length = int(config.model.length)
     if self_bleu_subset and importlib.util.find_spec("sacrebleu") is None:
         raise UserError("self-BLEU needs sacrebleu: pip install 'lkf-plugin[eval]', or take 0.")
-    if config.data.kind == "agreetext":
+    rule = CORPORA[config.data.kind].rule
+    if rule is not None:
         if judge:
-            raise UserError("AgreeText is judged by its grammar: leave the judge out.")
-        return AgreeTextQuality(tokenizer, length, self_bleu_subset)
+            raise UserError(
+                f"data.kind={config.data.kind} is judged by its grammar: leave the judge out."
+            )
+        return RuleQuality(tokenizer, length, rule, self_bleu_subset)
     model = open_judge(judge, device) if judge else None
     return TextQuality(tokenizer, model, length, batch_size, self_bleu_subset)
 

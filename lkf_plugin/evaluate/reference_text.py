@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from lkf_plugin.evaluate.diversity import as_sequences
-from lkf_plugin.evaluate.quality import AgreeTextQuality, Quality, TextQuality
+from lkf_plugin.evaluate.quality import Quality, RuleQuality, TextQuality
 from lkf_plugin.judge.judge import decode_samples
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun
@@ -40,7 +40,7 @@ def both_ends(
 ) -> dict[str, dict[str, Estimate]]:
     """``real`` and ``shuffled`` -> what quality measures of them."""
     ids_SL, mask_SL = real_text(run, count)
-    if isinstance(quality, AgreeTextQuality):
+    if isinstance(quality, RuleQuality):
         order = torch.Generator().manual_seed(seed)
         mixed = [row[torch.randperm(len(row), generator=order)] for row in ids_SL]
         return {

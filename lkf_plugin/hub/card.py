@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 from transformers import PreTrainedTokenizerBase
 
 from lkf_plugin import __version__
-from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
-from lkf_plugin.data.text8 import Text8Tokenizer
+from lkf_plugin.config.paths import NAMES_OR_FOLDERS, corpus_paths
+from lkf_plugin.data.tokenizer import has_files
 from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.report.runs import Run, best_validation, nll, quality, read_runs
 from lkf_plugin.report.tables import with_error
@@ -60,16 +60,16 @@ def model_card(run: Path, export: Export, tokenizer: PreTrainedTokenizerBase) ->
     config, sizes = export.config, export.sizes
     (own, *_) = read_runs(run).runs
     columns, rows = _settings(export)
-    text8 = isinstance(tokenizer, Text8Tokenizer)
+    files = has_files(tokenizer)
     use = USE.format(
         policy="best_of_m" if sizes["num_components"] > 1 else "commit",
         mask_index=sizes["mask_index"],
-        tokenizer="# text8: ids 0 to 25 are a to z; the folder holds no tokenizer files"
-        if text8
-        else "tokenizer = AutoTokenizer.from_pretrained(FOLDER)",
-        decode="print(samples.input_ids)"
-        if text8
-        else "print(tokenizer.batch_decode(samples.input_ids, skip_special_tokens=True))",
+        tokenizer="tokenizer = AutoTokenizer.from_pretrained(FOLDER)"
+        if files
+        else f"# the tokenizer is {type(tokenizer).__name__} of lkf_plugin: it has no files here",
+        decode="print(tokenizer.batch_decode(samples.input_ids, skip_special_tokens=True))"
+        if files
+        else "print(samples.input_ids)",
     )
     method = "MDLM" if sizes["network_type"] == "ddit" else "LKF"
     parts = [
@@ -122,7 +122,8 @@ def _what(components: int) -> str:
 def _training(config: DictConfig) -> str:
     """The command that trains such a run, without a path of this machine."""
     settings = plain(config)
-    places = [key for key in (*DATA_PATHS, *NAMES_OR_FOLDERS) if key not in NOT_SAID]
+    known = (*corpus_paths(config.data.kind), *NAMES_OR_FOLDERS)
+    places = [key for key in known if key not in NOT_SAID]
     paths = [key for key in places if key.startswith("data.") and _is_path(settings, key)]
     out = ("eval", "sampling", "decode", *paths)
     if settings.get("init", {}).get("from_checkpoint"):

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from lkf_plugin.data.text8 import Text8Tokenizer
+from lkf_plugin.data.tokenizer import has_files
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import check_weights
 from lkf_plugin.exchange.foreign import PREFIX
@@ -99,7 +99,7 @@ def export_run(run: Path, out: Path, checkpoint: str | None = None) -> Path:
             whole = {key: tensor.contiguous() for key, tensor in tensors.items()}
             save_file(whole, target / name, metadata={"format": "pt"})
             (target / name).chmod(0o644)  # the library's own files are private
-        if not isinstance(tokenizer, Text8Tokenizer):  # text8's has no files
+        if has_files(tokenizer):
             tokenizer.save_pretrained(target)
         source = Path(__file__).with_name(MODELLING)
         (target / MODELLING).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")

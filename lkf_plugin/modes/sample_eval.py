@@ -12,6 +12,7 @@ from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
+from lkf_plugin.data.corpus import CORPORA
 from lkf_plugin.data.prompt import prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
@@ -212,12 +213,12 @@ def _judges(
 ) -> tuple[Quality, Judge | None]:
     """What measures the samples for a record, and the judge if one is asked for.
 
-    A judge may hear AgreeText, too, but its records go by the grammar.
+    A judge may hear a corpus with a grammar, too, but its records go by the grammar.
     """
     evaluation = config.eval
     asked = evaluation.compute_generative_perplexity
     name = evaluation.gen_ppl_eval_model_name_or_path if asked else None
-    by_grammar = config.data.kind == "agreetext"
+    by_grammar = CORPORA[config.data.kind].rule is not None
     quality = quality_for(
         config,
         prepared.tokenizer,
@@ -273,11 +274,10 @@ def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
     Raises:
         UserError: see ``prompt_ids``.
     """
-    framed = config.data.kind != "agreetext" and config.data.get("layout") != "windows"
     return prompt_ids(
         str(config.sampling.prompt),
         prepared.tokenizer,
         config.model.length,
-        framed=framed,
+        framed=prepared.framed,
         full=bool(config.data.wrap),
     )

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lkf_plugin.config.derived import END, keep_derived, saved_run, settle_schedule
-from lkf_plugin.config.paths import DATA_PATHS, NAMES_OR_FOLDERS
+from lkf_plugin.config.paths import NAMES_OR_FOLDERS, corpus_paths
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import NONE
@@ -224,8 +224,9 @@ def check_resume(
     old, new = flatten(before), flatten(plain(config))
     if old.get("model.type") == "lkf":
         old = {**MEANT, "model.sticky": new.get("model.sticky"), **old}
+    paths = {*corpus_paths(new.get("data.kind")), *NAMES_OR_FOLDERS}
     for key in sorted(old.keys() | new.keys()):
-        if not is_free(key) and not _same(key, old.get(key), new.get(key)):
+        if not is_free(key) and not _same(old.get(key), new.get(key), key in paths):
             raise UserError(
                 f"{key} was {old.get(key)} when the run in {folder} began and is {new.get(key)} "
                 "now: set it back to go on, or give another run_dir to begin a new run."
@@ -246,9 +247,9 @@ def _settle_schedule(config: DictConfig, before: dict[str, Any], step: int) -> N
         print(sentence, flush=True)
 
 
-def _same(key: str, old: Any, new: Any) -> bool:
+def _same(old: Any, new: Any, is_path: bool) -> bool:
     """Whether a setting is what it was; older runs hold paths as they were typed."""
-    if key in (*DATA_PATHS, *NAMES_OR_FOLDERS) and isinstance(old, str) and isinstance(new, str):
+    if is_path and isinstance(old, str) and isinstance(new, str):
         here = [os.path.abspath(os.path.expanduser(path)) for path in (old, new)]
         return old == new or here[0] == here[1]
     return bool(old == new)

@@ -8,8 +8,13 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from lkf_plugin.data.store import write_atomically
-from lkf_plugin.data.text8 import Text8Tokenizer
-from lkf_plugin.data.tokenizer import complete, load_tokenizer, token_ids, tokenizer_digest
+from lkf_plugin.data.tokenizer import (
+    BUILT_IN,
+    has_files,
+    load_tokenizer,
+    token_ids,
+    tokenizer_digest,
+)
 from lkf_plugin.errors import UserError
 from lkf_plugin.runs.identity import Card, tokenizer_words
 
@@ -34,12 +39,12 @@ def tokenizer_card(tokenizer: PreTrainedTokenizerBase, name: str) -> dict[str, A
 
 
 def keep_tokenizer(tokenizer: PreTrainedTokenizerBase, target: Path) -> None:
-    """Saves a tokenizer's files as the folder ``target``; text8's has none and is known by name.
+    """Saves a tokenizer's files as the folder ``target``; one without is known by its name.
 
     Raises:
         UserError: something else is there already.
     """
-    if isinstance(tokenizer, Text8Tokenizer):
+    if not has_files(tokenizer):
         return
     if target.is_dir():
         if _kept(target, tokenizer_digest(tokenizer)) is not None:
@@ -66,8 +71,8 @@ def tokenizer_of(checkpoint: Path, card: Card) -> PreTrainedTokenizerBase | None
     known = card.get("tokenizer") or {}
     if not known.get("digest"):
         return None
-    if known.get("name") == "text8":
-        return complete(Text8Tokenizer(), "text8")
+    if known.get("name") in BUILT_IN:
+        return load_tokenizer(known["name"])
     places = (checkpoint.with_suffix(SUFFIX), checkpoint.parent / FOLDER)
     for folder in (*places, checkpoint.parent.parent / FOLDER):
         if not folder.is_dir():

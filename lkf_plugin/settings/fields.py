@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
+A_PATH = "a path"
 LARGEST = 2**53  # whole numbers beyond it are lost in floating point
 
 
@@ -172,6 +174,11 @@ class Words(FieldType):
         return value
 
 
+def is_path(field: FieldInfo) -> bool:
+    """Whether a setting is a path (``Words("a path")``)."""
+    return any(isinstance(one, Words) and one.kind == A_PATH for one in field.metadata)
+
+
 class OnOff(FieldType):
     """``true`` or ``false``, and nothing that resembles them."""
 
@@ -239,7 +246,7 @@ Fraction = Annotated[float, Number(low=0, high=1, open_high=True)]
 Inside = Annotated[float, Number(low=0, high=1, open_low=True, open_high=True)]
 Flag = Annotated[bool, OnOff()]
 Name = Annotated[str, Words()]
-Path = Annotated[str, Words("a path")]
-MaybePath = Annotated[str | None, Words("a path", empty=True, null=True)]
+Path = Annotated[str, Words(A_PATH)]
+MaybePath = Annotated[str | None, Words(A_PATH, empty=True, null=True)]
 TargetName = Annotated[str, Target()]
 EntryGroup = Annotated[dict[str, Any], Entries()]

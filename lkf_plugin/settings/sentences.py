@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from lkf_plugin.errors import UserError
 from lkf_plugin.settings.fields import Choice, FieldType
 
 SHOWN = 60  # characters of a value
+G = TypeVar("G", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,35 @@ class Mistake:
     sentence: str
 
 
-def mistake_of(error: ErrorDetails, group: type[BaseModel], prefix: str) -> Mistake:
-    """What pydantic found in a group, in words."""
+def read_group(group: type[G], values: Mapping[str, Any], prefix: str, whose: str = "") -> G:
+    """A group of settings in its types.
+
+    Args:
+        group: its class.
+        values: what the configuration says.
+        prefix: the group's name.
+        whose: see ``unknown_key``.
+
+    Raises:
+        UserError: an unknown or missing key, or a value that is not allowed.
+    """
+    try:
+        return group.model_validate({str(key): value for key, value in values.items()})
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_context=False)[0]
+        raise UserError(mistake_of(detail, group, prefix, whose).sentence) from error
+
+
+def mistake_of(
+    error: ErrorDetails, group: type[BaseModel], prefix: str, whose: str = ""
+) -> Mistake:
+    """What pydantic refused in a group, in words."""
     path = [str(part) for part in error["loc"]]
     key = ".".join((prefix, *path) if prefix else path)
     holder, field = _find(group, path)
     if error["type"] == "extra_forbidden":
-        return Mistake(
-            key, unknown_key(key, [_name(*item) for item in holder.model_fields.items()])
-        )
+        known = [_name(*item) for item in holder.model_fields.items()]
+        return Mistake(key, unknown_key(key, known, whose))
     if error["type"] == "missing":
         return Mistake(key, f"{key} is missing: it must be {_words(field)}.")
     return Mistake(key, refused(key, error["input"], field))
@@ -52,14 +74,21 @@ def refused(key: str, value: Any, field: FieldInfo | None) -> str:
     return f"{key}={show(value)} must be {_words(field)}."
 
 
-def unknown_key(key: str, known: Sequence[str]) -> str:
-    """A key that its group does not have."""
+def unknown_key(key: str, known: Sequence[str], whose: str = "") -> str:
+    """A key that its group does not have.
+
+    Args:
+        key: its full name.
+        known: names of the group's keys.
+        whose: what decides which keys the group has (``data.kind=text``); empty if nothing does.
+    """
     prefix, _, name = key.rpartition(".")
+    wrong = f"not an option of {whose}" if whose else "no setting"
     near = difflib.get_close_matches(name, known, n=1)
     if near:
-        return f"{key} is no setting: did you mean {prefix}{'.' if prefix else ''}{near[0]}?"
+        return f"{key} is {wrong}: did you mean {prefix}{'.' if prefix else ''}{near[0]}?"
     there = ", ".join(sorted(known))
-    return f"{key} is no setting: {prefix or 'the configuration'} has {there}."
+    return f"{key} is {wrong}: {prefix or 'the configuration'} has {there}."
 
 
 def show(value: Any) -> str:

@@ -17,6 +17,11 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lkf_plugin.data.corpus import CORPORA, TRAIN
+from lkf_plugin.data.options import settings_of
+from lkf_plugin.data.tokenizer import token_ids
+from lkf_plugin.errors import UserError
+
 BUDGET = 2e9  # bytes of a training process on a CPU
 FLOOR = 4e8  # for the batch, where the weights alone come near the budget
 PROGRAM = 5.5e8  # Python, torch, Lightning, tokenizers and the text's arrays
@@ -29,7 +34,8 @@ CHECKPOINTED = 2  # instead of KEPT, where a block is computed again
 GATHERED = 9  # floats per position, component and unit of width between blocks and head
 LOGITS = 5.3  # copies of [.., V] where all logits are held: logits, their log-softmax, gradients
 LOGITS_PASSING = 3  # the same in a pass without gradients
-OF_NAMES = {"bert-base-uncased": 30_522, "text8": 35, "agreetext": 88}
+OF_NAMES = {"bert-base-uncased": 30_522, "text8": 35}
+WRONG = (ArithmeticError, TypeError, ValueError, AttributeError, OmegaConfBaseException)
 LARGE_VOCABULARY = 50_258  # GPT-2's, for a tokenizer that is not read yet
 
 
@@ -56,8 +62,8 @@ def estimate(config: DictConfig) -> StepMemory:
     """The memory of a step of this configuration.
 
     Raises:
-        ArithmeticError, TypeError, ValueError, AttributeError, OmegaConfBaseException: the
-            configuration does not make sense; validation says where.
+        ArithmeticError, TypeError, ValueError, AttributeError, OmegaConfBaseException, UserError:
+            the configuration does not make sense; validation says where.
     """
     model, loss = config.model, config.loss
     D, L, C, depth = model.hidden_size, model.length, model.cond_dim, model.n_blocks
@@ -113,9 +119,13 @@ def _holds_all_logits(config: DictConfig, M: int) -> str:
 def vocabulary_size(data: Mapping[str, Any]) -> int:
     """V, or a large one where the tokenizer has not been read."""
     name = data["tokenizer_name_or_path"]
-    if name == "train":
+    if name == TRAIN:
         return int(data["vocab_size"])
-    return OF_NAMES.get(name, LARGE_VOCABULARY)
+    if name in OF_NAMES:
+        return OF_NAMES[name]
+    settings = settings_of(data)
+    own = CORPORA[settings.kind].own_tokenizer(settings)
+    return LARGE_VOCABULARY if own is None else token_ids(own).vocab_size
 
 
 def on_cpu(config: DictConfig) -> bool:
@@ -142,7 +152,7 @@ def fitting_batch(kind: str, *, _root_: DictConfig) -> int:
         one = memory.per_sequence if kind == "train" else memory.per_sequence_eval
         room = max(BUDGET - memory.fixed, FLOOR)
         most = max(int(room // one), 1)
-    except (ArithmeticError, TypeError, ValueError, AttributeError, OmegaConfBaseException):
+    except (*WRONG, UserError):
         return share  # a setting is wrong, and validation will say which
     if most >= share:
         return share

@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.data import options
+from lkf_plugin.data.corpus import CORPORA
 from lkf_plugin.data.options import read_options
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -39,8 +39,7 @@ def test_all_are_there() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_states_all_its_keys_and_is_legal(tmp_path: Path, name: str) -> None:
     config = composed(tmp_path, name, *(["data.path=x.txt"] if name == "text" else []))
-    kind = config.data.kind
-    assert set(config.data) == {*options._ALWAYS, *options._OWN[kind]}
+    assert set(config.data) == set(CORPORA[config.data.kind].Settings.model_fields)
     found, _ = read_options(config)
     assert found.cache_dir == "~/.cache/lkf"
 

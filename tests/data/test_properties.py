@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from lkf_plugin.data import prepare
-from lkf_plugin.data.documents import TextCorpus
 from lkf_plugin.data.options import read_options
+from lkf_plugin.data.text import TextCorpus
 from lkf_plugin.data.tokenizer import complete, make_encoder
 from lkf_plugin.data.train_tokenizer import train_tokenizer
 from lkf_plugin.errors import UserError

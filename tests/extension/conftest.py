@@ -7,18 +7,22 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lkf_plugin import cli
+from lkf_plugin.data.corpus import CORPORA
 from lkf_plugin.decode.registry import POLICIES
+from lkf_plugin.latents.structure import STRUCTURES
 from lkf_plugin.methods.method import METHODS
 from lkf_plugin.objective.objective import OBJECTIVES
+from lkf_plugin.registry import Registry
 from tests.cli.conftest import TINY
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-REGISTRIES = (POLICIES, OBJECTIVES, METHODS)
+REGISTRIES: tuple[Registry[Any], ...] = (POLICIES, OBJECTIVES, METHODS, CORPORA, STRUCTURES)
 LIMIT = 60  # lines of an example
 
 
@@ -67,8 +71,10 @@ def main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         places = (f"run_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}")
         latent = ("model.num_components=3", "model.latent_blocks=1")
         mixture = any(argument.startswith("model=lkf") for argument in arguments)
-        tiny = (*TINY, *(latent if mixture else ()), *places)
+        tiny = [*TINY, *(latent if mixture else ()), *places]
         given = {argument.partition("=")[0] for argument in arguments}
+        if "data" in given:  # another corpus has other settings
+            tiny = [one for one in tiny if not one.startswith("data.") or one in places]
         rest = [argument for argument in tiny if argument.partition("=")[0] not in given]
         monkeypatch.setattr(sys, "argv", ["main.py", *arguments, *rest])
         try:

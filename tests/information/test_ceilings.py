@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from lkf_plugin.data.documents import SotuCorpus
+from lkf_plugin.data.sotu import SotuCorpus
 from lkf_plugin.information.ceilings import ceiling, held_out
 from lkf_plugin.latents.chain import Chain, ChainPotentials
 from lkf_plugin.latents.em import ContextFreeLaw

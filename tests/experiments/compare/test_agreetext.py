@@ -8,8 +8,8 @@ from experiments.compare.agreetext import ROWS, grid, render
 from experiments.compare.entries import collect
 from experiments.compare.figure import COLORS, draw_comparison
 from lkf_plugin.corpora import agreetext
-from lkf_plugin.data.agreetext import agreetext_tokenizer
-from lkf_plugin.evaluate.quality import AgreeTextQuality
+from lkf_plugin.data.agreetext import AgreeTextCorpus, agreetext_tokenizer
+from lkf_plugin.evaluate.quality import RuleQuality
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
 from tests.records.make import SETTINGS, record
@@ -32,7 +32,7 @@ def test_tables_and_figure_from_records(tmp_path: Path) -> None:
     x = agreetext.sample(64, 4, seed=0)
     x[:16, 0] = 5  # not a determiner, or the only right one by chance nowhere
     right = agreetext.valid(x).double().mean().item()
-    metrics = AgreeTextQuality(agreetext_tokenizer(), 32, 0).measure(x)
+    metrics = RuleQuality(agreetext_tokenizer(), 32, AgreeTextCorpus.rule, 0).measure(x)
     assert metrics["valid"].value == right
     assert 0 < metrics["configuration_entropy"].value < 4.2
     records = [one for name in ("duo", "lkf-M8") for one in row(name, metrics)]

