@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import STRUCTURES
@@ -111,10 +112,13 @@ TITLES: dict[type[Network], str] = {
 }
 
 
-def network_of(type_name: Any, method: Any) -> type[Network]:
-    """The network that ``model.type`` and ``method.name`` mean together."""
+def network_of(type_name: Any, method: Any, latent: Any) -> type[Network]:
+    """The network that ``model.type``, ``method.name`` and ``model.latent`` mean together."""
     if type_name == LKF:
-        return LatentKernelNetwork
+        try:
+            return _with(STRUCTURES[str(latent)].Settings)
+        except UserError:  # its type says so
+            return LatentKernelNetwork
     name = method if isinstance(method, str) and method in METHODS else NONE
     kinds: dict[str, type[Network]] = {
         "own": MdlmNetwork,
@@ -124,6 +128,21 @@ def network_of(type_name: Any, method: Any) -> type[Network]:
     return kinds[METHODS[name].network]
 
 
+@functools.cache
+def _with(own: type[Group]) -> type[LatentKernelNetwork]:
+    """The latent-kernel network with the keys that its structure has of its own."""
+    if own is Group:
+        return LatentKernelNetwork
+    bases: Any = (LatentKernelNetwork, own)
+    return create_model("StructuredNetwork", __base__=bases)  # type: ignore[no-any-return]
+
+
+def title_of(network: type[Network]) -> str:
+    """What a network is called."""
+    return next(title for kind, title in TITLES.items() if issubclass(network, kind))
+
+
 def network_keys() -> set[str]:
     """Keys of any network."""
-    return {key for network in TITLES for key in network.model_fields}
+    groups: list[type[Group]] = [*TITLES, *(STRUCTURES[name].Settings for name in STRUCTURES)]
+    return {key for group in groups for key in group.model_fields}

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
 from lkf_plugin.config.methods import METHOD_SETTINGS
-from lkf_plugin.config.network import DDIT, LKF, TITLES, Network, network_keys, network_of
+from lkf_plugin.config.network import DDIT, LKF, Network, network_keys, network_of, title_of
 from lkf_plugin.config.objective import LOSSES
 from lkf_plugin.config.process import Process
 from lkf_plugin.config.running import Checkpointing, Loader, Strategy, Trainer
@@ -90,7 +90,9 @@ class Reader:
         corpus = self._variant("data", "kind", CORPUS_SETTINGS)
         whose = f"data.kind={self._value('data', 'kind')}"  # the keys of data
         schedule = SCHEDULES.get(_hashable(self._value("lr_scheduler", "_target_")), Schedule)
-        network = network_of(model_type, self._value("method", "name"))
+        network = network_of(
+            model_type, self._value("method", "name"), self._value("model", "latent")
+        )
         fixed: dict[str, type[Group]] = {
             "sampling": Sampling,
             "training": Training,
@@ -161,7 +163,7 @@ class Reader:
             if key in network_keys():
                 self._refuse(
                     full,
-                    f"{full}={show(values[key])} is not read by {TITLES[network]}: leave it out, "
+                    f"{full}={show(values[key])} is not read by {title_of(network)}: leave it out, "
                     "or take a network that has it.",
                 )
             else:

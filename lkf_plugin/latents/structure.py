@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from typing_extensions import Self
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.registry import Registry
+from lkf_plugin.settings.fields import Group
 
 P = TypeVar("P", bound=tuple[Any, ...])
 """Potentials: a NamedTuple of normalised log-probabilities, the batch first in each."""
@@ -64,7 +65,13 @@ class Structure(ABC, Generic[P]):
         num_components: K, latents per sequence.
         block_components: m, latents per block.
         block_length: positions per block.
+
+    Attributes:
+        Settings: keys of ``model`` that it has beside those of every structure; each is an
+            attribute of what ``build_structure`` makes.
     """
+
+    Settings: ClassVar[type[Group]] = Group
 
     def __init__(
         self, num_components: int, block_components: int = 1, block_length: int | None = None
@@ -82,7 +89,7 @@ class Structure(ABC, Generic[P]):
 
     @classmethod
     def from_settings(cls, model: Mapping[str, Any]) -> Self:
-        """From a ``model`` config; a structure with options of its own overrides this."""
+        """From a ``model`` config; one that needs more of it overrides this."""
         return cls(
             model["num_components"], model.get("block_components", 1), model.get("block_length")
         )
@@ -246,4 +253,8 @@ def build_structure(model: Mapping[str, Any]) -> Structure[Any]:
     Raises:
         UserError: an unknown name or an unusable size.
     """
-    return STRUCTURES[model.get("latent", "sequence")].from_settings(model)
+    kind = STRUCTURES[model.get("latent", "sequence")]
+    structure = kind.from_settings(model)
+    for key in kind.Settings.model_fields:
+        setattr(structure, key, model[key])
+    return structure

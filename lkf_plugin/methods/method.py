@@ -83,7 +83,7 @@ def given_name(config: DictConfig) -> str:
 def method_name(config: DictConfig) -> str:
     """Name of the method that a configuration trains; the model's own under its name.
 
-    Latents other than one per sequence are told: ``lkf-tree``.
+    Latents other than one per sequence are in it: ``lkf-tree``.
 
     MDLM's other parameterizations, which only its own code has, go by theirs.
     """
@@ -92,7 +92,7 @@ def method_name(config: DictConfig) -> str:
         return name
     if config.model.type == LKF:
         latent = OmegaConf.select(config, "model.latent", default="sequence")
-        return LKF if latent == "sequence" else f"{LKF}-{latent}"
+        return LKF if latent == "sequence" else f"{LKF}-{latent.rpartition('.')[2]}"
     return MDLM if config.parameterization == "subs" else str(config.parameterization)
 
 
