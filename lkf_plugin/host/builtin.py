@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.decode.sample import own_policy, sample_numbers, share
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.ancestral import AncestralSampler
-from lkf_plugin.host.contract import Loss
+from lkf_plugin.host.contract import HostDiffusion, Loss
 from lkf_plugin.judge.judge import Judge, decode_samples
 from lkf_plugin.subs import NEG_INFINITY, subs_log_probs
 from lkf_plugin.train.metrics import likelihood
@@ -239,6 +239,10 @@ class Diffusion(AncestralSampler, TrainingModule):
         """Perplexity of all texts scored so far."""
         nats, tokens = self._judged
         return likelihood(nats / max(tokens, 1))["ppl"]
+
+
+if TYPE_CHECKING:
+    _HOST: type[HostDiffusion] = Diffusion  # mypy holds it to the contract
 
 
 def vocabulary(tokenizer: Any) -> tuple[int, int]:

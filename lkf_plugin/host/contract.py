@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from lkf_plugin.decode.policy import Decoded
+from lkf_plugin.objective.draws import HostOfDraws
+
 
 class Loss(NamedTuple):
     """What ``_loss`` returns (MDLM has a class of this name and these fields).
@@ -46,97 +49,104 @@ class Ema(Protocol):
         raise NotImplementedError
 
 
-class HostDiffusion(Protocol):
-    """A host's Lightning module."""
+class HostDiffusion(HostOfDraws, Protocol):
+    """A host's Lightning module, also one of an objective's draws.
+
+    The mixin is typed as a subclass of this, so mypy checks its every use of the host, and each
+    host's class against it. No body here is ever run, since the host's own stands behind the mixin;
+    none is ``raise NotImplementedError``, which would be abstract and not to be called by
+    ``super()``.
+    """
 
     config: Any
     tokenizer: Any
     backbone: nn.Module
-    noise: Any  # a module: noise(t) -> (sigma, dsigma), with sigma_min and sigma_max
-    ema: Ema | None
-    mask_index: int  # anywhere in the vocabulary
     vocab_size: int  # the mask included
     parameterization: str
     T: int
     time_conditioning: bool
     antithetic_sampling: bool
-    importance_sampling: bool
-    change_of_variables: bool
     neg_infinity: float
 
     training: bool
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
-        raise NotImplementedError
+        raise AssertionError
+
+    @property
+    def ema(self) -> Ema | None:
+        """The weight average, if there is one."""
+        raise AssertionError
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        raise NotImplementedError
+        raise AssertionError
 
     @property
     def global_rank(self) -> int:
         """Number of this process among all."""
-        raise NotImplementedError
+        raise AssertionError
+
+    @property
+    def trainer(self) -> Any:
+        """Lightning's."""
+        raise AssertionError
 
     def log_dict(self, dictionary: Any, *args: Any, **kwargs: Any) -> None:
         """Lightning's."""
-        raise NotImplementedError
+        raise AssertionError
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """Log-probabilities of the clean token under SUBS, [B, L, V]."""
-        raise NotImplementedError
-
-    def _process_sigma(self, sigma: Tensor) -> Tensor:
-        """sigma as the network takes it, [B]; zeros without time conditioning."""
-        raise NotImplementedError
-
-    def _sample_t(self, n: int, device: torch.device) -> Tensor:
-        """``n`` training times, [n]."""
-        raise NotImplementedError
-
-    def q_xt(self, x: Tensor, move_chance: Tensor) -> Tensor:
-        """Masked copy of ``x``."""
-        raise NotImplementedError
+        raise AssertionError
 
     def _loss(self, x0: Tensor, attention_mask: Tensor) -> Any:
         """``Loss`` of a batch."""
-        raise NotImplementedError
+        raise AssertionError
 
     def _compute_loss(self, batch: Mapping[str, Tensor], prefix: str) -> Tensor:
         """``_loss`` with its metrics recorded under ``train``, ``val`` or ``test``."""
-        raise NotImplementedError
+        raise AssertionError
 
     def _sample_prior(self, *batch_dims: int) -> Tensor:
         """The state that sampling starts from, all masks, on the CPU."""
-        raise NotImplementedError
+        raise AssertionError
 
     def _sample(self, num_steps: int | None = None, eps: float = 1e-5) -> Tensor:
         """Token ids of new samples, [B, L]."""
-        raise NotImplementedError
+        raise AssertionError
+
+    def sampler_of(self, policy: str) -> str:
+        """The policy or own sampler that a name stands for, see ``decode.sample``."""
+        raise AssertionError
+
+    def draw_block(self, start_GL: Tensor, settings: Mapping[str, Any], num_steps: int) -> Decoded:
+        """Samples by the host's own sampler, see ``decode.sample``."""
+        raise AssertionError
 
     def _ddpm_caching_update(
         self, x: Tensor, t: Tensor, dt: float, p_x0: Any = None
     ) -> tuple[Any, Tensor]:
         """One reverse step: (cache to pass on, next ids)."""
-        raise NotImplementedError
+        raise AssertionError
 
     def restore_model_and_sample(self, num_steps: int, eps: float = 1e-5) -> Tensor:
         """``_sample`` with the averaged weights in evaluation mode."""
-        raise NotImplementedError
+        raise AssertionError
 
     def compute_generative_perplexity(self, text_samples: list[str]) -> Any:
         """Scores texts with the judge and adds them to the module's record."""
-        raise NotImplementedError
+        raise AssertionError
 
     def on_validation_epoch_start(self) -> None:
         """Puts the averaged weights in place."""
-        raise NotImplementedError
+        raise AssertionError
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the averages."""
-        raise NotImplementedError
+        raise AssertionError
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes them back."""
-        raise NotImplementedError
+        raise AssertionError

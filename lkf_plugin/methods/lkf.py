@@ -23,14 +23,14 @@ from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, resolve_policy
 from lkf_plugin.decode.sample import sample
 from lkf_plugin.errors import UserError
-from lkf_plugin.host.contract import Loss
+from lkf_plugin.host.contract import HostDiffusion, Loss
 from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.objective.mixture import Mixture
 from lkf_plugin.objective.objective import OBJECTIVES
 from lkf_plugin.objective.warm_up import WarmUp
 
 if TYPE_CHECKING:
-    _Base = Any  # a host's module, see host.contract.HostDiffusion
+    _Base = HostDiffusion  # what bind puts behind it has at least that
 else:
     _Base = object
 
@@ -163,6 +163,6 @@ class LatentKernelMixin(_Base):
         super().on_validation_epoch_start()
 
 
-def bind(diffusion_class: type) -> type:
+def bind(diffusion_class: type[HostDiffusion]) -> type:
     """The host's Diffusion class with LKF in front of it."""
     return type("LKF", (LatentKernelMixin, diffusion_class), {})

@@ -44,14 +44,35 @@ class Draws(Protocol):
         ...
 
 
+class HostOfDraws(Protocol):
+    """What is asked of a host here, by MDLM's names."""
+
+    noise: Any  # a module: noise(t) -> (sigma, dsigma), with sigma_min and sigma_max
+    mask_index: int  # anywhere in the vocabulary
+    importance_sampling: bool
+    change_of_variables: bool
+
+    def _sample_t(self, n: int, device: torch.device) -> Tensor:
+        """``n`` training times, [n]."""
+        raise AssertionError
+
+    def q_xt(self, x: Tensor, move_chance: Tensor) -> Tensor:
+        """Masked copy of ``x``."""
+        raise AssertionError
+
+    def _process_sigma(self, sigma: Tensor) -> Tensor:
+        """sigma as the network takes it, [B]; zeros without time conditioning."""
+        raise AssertionError
+
+
 class HostDraws:
     """A host's own draws, from torch's global generator in MDLM's order.
 
     Args:
-        host: the Lightning module (``host.contract.HostDiffusion``).
+        host: the Lightning module.
     """
 
-    def __init__(self, host: Any) -> None:
+    def __init__(self, host: HostOfDraws) -> None:
         self._host = host
         self.noise = host.noise
         self.mask_index = host.mask_index

@@ -20,6 +20,7 @@ from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.decode.sample import own_policy
 from lkf_plugin.errors import UserError
+from lkf_plugin.host.contract import HostDiffusion
 from lkf_plugin.methods.lkf import bind
 from lkf_plugin.upstream import shims as mdlm_shims
 from lkf_plugin.upstream.checkout import Upstream
@@ -61,7 +62,7 @@ def refuse_unsupported(config: DictConfig) -> None:
         raise UserError(mdlm_shims.NEEDS_TIMM)
 
 
-def safe_diffusion(upstream: Upstream) -> type[lightning.LightningModule]:
+def safe_diffusion(upstream: Upstream) -> type[HostDiffusion]:
     """Return MDLM's `Diffusion`, with checkpoints that load under torch's `weights_only=True`.
 
     The judge's tokenizer is loaded only if this run computes generative perplexity. Checkpoints
@@ -107,7 +108,8 @@ def module_class(upstream: Upstream, config: DictConfig) -> type[lightning.Light
     `model.type: ddit` stays MDLM's own; `model.type: lkf` gets the latent-kernel mixin in front.
     """
     safe = safe_diffusion(upstream)
-    return bind(safe) if config.model.type == "lkf" else safe
+    chosen: Any = bind(safe) if config.model.type == "lkf" else safe
+    return chosen  # type: ignore[no-any-return]
 
 
 def backbone_factory(

@@ -26,6 +26,7 @@ from lkf_plugin.runs.common import build_module
 from lkf_plugin.upstream import checkout as mdlm_checkout
 from lkf_plugin.upstream import module as mdlm_module
 from lkf_plugin.upstream import run as mdlm
+from tests.host.contract import missing
 
 if mdlm_checkout.find_checkout() is None:
     pytest.skip("no MDLM checkout: set MDLM_HOME or fetch external/mdlm", allow_module_level=True)
@@ -264,6 +265,7 @@ def test_both_hosts_weigh_in_the_same_way(checkout, tiny_config, tmp_path, optio
 @pytest.mark.parametrize("model", MODELS)
 def test_both_hosts_start_from_the_same_weights(checkout, tiny_config, tmp_path, model):
     theirs, ours, _ = modules_on_both_hosts(tiny_config(model, tmp_path))
+    assert missing(type(theirs), theirs) == set()
     names = [name for name, _ in ours.backbone.named_parameters()]
     assert names == [name for name, _ in theirs.backbone.named_parameters()]
     for a, b in zip(theirs.backbone.parameters(), ours.backbone.parameters(), strict=True):
