@@ -59,12 +59,3 @@ def batch_router_entropy(logw_BM: Tensor) -> Tensor:
     mean_w_M = logw_BM.exp().mean(0)
     # an underflowed weight must not turn the gradient into 0 * inf
     return entropy(mean_w_M.clamp_min(torch.finfo(mean_w_M.dtype).tiny).log(), dim=0)
-
-
-def router_regularizer(logw_BM: Tensor, lambda_ent: float, lambda_lb: float) -> Tensor:
-    """R = -lambda_ent H(E_b[w]) + lambda_lb E_b[H(w | x)] (paper, Eq. reg), a scalar.
-
-    The unit is nats per sequence: a loss that is divided by a token count divides this by the
-    tokens of one sequence too.
-    """
-    return -lambda_ent * batch_router_entropy(logw_BM) + lambda_lb * entropy(logw_BM).mean()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lkf_plugin import kernel
+from lkf_plugin.latents.sequence import Sequence, SequencePotentials
 
 
 @pytest.fixture
@@ -52,19 +53,24 @@ def test_entropy_takes_zero_log_zero_as_zero():
     assert kernel.entropy(torch.tensor([0.5, 0.5]).log()).item() == pytest.approx(math.log(2))
 
 
-def test_router_regularizer_against_its_formula():
+def regularizer(logw_BM: torch.Tensor, *lambdas: float) -> torch.Tensor:
+    structure = Sequence(logw_BM.shape[1])
+    return structure.regularizer(SequencePotentials(logw_BM), *lambdas)
+
+
+def test_regularizer_against_its_formula():
     w_BM = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
 
     def h(*p: float) -> float:
         return -sum(x * math.log(x) for x in p)
 
     expected = -0.1 * h(0.55, 0.45) - 0.3 * (h(0.9, 0.1) + h(0.2, 0.8)) / 2
-    assert kernel.router_regularizer(w_BM.log(), 0.1, -0.3).item() == pytest.approx(expected)
+    assert regularizer(w_BM.log(), 0.1, -0.3).item() == pytest.approx(expected)
 
 
-def test_router_regularizer_has_a_finite_gradient_when_a_weight_underflows():
+def test_regularizer_has_a_finite_gradient_when_a_weight_underflows():
     logits = torch.tensor([[0.0, -1000.0]], requires_grad=True)
-    kernel.router_regularizer(torch.log_softmax(logits, -1), 0.1, -0.1).backward()
+    regularizer(torch.log_softmax(logits, -1), 0.1, -0.1).backward()
     assert torch.isfinite(logits.grad).all()
 
 
@@ -72,4 +78,4 @@ def test_one_component_is_exact():
     logw_B1 = torch.log_softmax(torch.randn(5, 1), -1)
     ell_B1 = -100 * torch.rand(5, 1)
     assert torch.equal(kernel.log_mixture(logw_B1, ell_B1), ell_B1[:, 0])
-    assert kernel.router_regularizer(logw_B1, 0.1, -0.1) == 0
+    assert regularizer(logw_B1, 0.1, -0.1) == 0

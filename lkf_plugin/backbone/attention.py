@@ -12,16 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_forced: str | None = None
-
-
-def force_implementation(name: str | None) -> None:
-    """Pins ``flash``, ``sdpa`` or ``matmul`` (tests, benchmarks); None gives the choice back."""
-    global _forced
-    if name not in (None, "flash", "sdpa", "matmul"):
-        raise ValueError(f"unknown attention implementation {name!r}: flash, sdpa or matmul")
-    _forced = name
-
 
 @functools.cache
 def flash_attn_installed() -> bool:
@@ -36,8 +26,6 @@ def choose_implementation(device: torch.device, dtype: torch.dtype) -> str:
     flash-attn takes half precision on CUDA. The backward pass of bf16 SDPA on a CPU is several
     times slower than the plain product, so that case is done by hand.
     """
-    if _forced is not None:
-        return _forced
     half = dtype in (torch.float16, torch.bfloat16)
     if device.type == "cuda" and half and flash_attn_installed():
         return "flash"

@@ -27,7 +27,6 @@ from lkf_plugin.settings.fields import (
 
 DDIT, LKF = "ddit", "lkf"
 TRUNKS = ("matched", "native")
-ABSENT: Any = None  # default of a key that may be left out
 
 
 class Network(Group):

@@ -178,10 +178,6 @@ class Structure(ABC, Generic[P]):
         """gamma_BGM = d log Psi / d ell, in closed form and without a graph."""
         return self.posterior(p, ell_BGM).gamma_BGM
 
-    def posterior_draw(self, p: P, ell_BGM: Tensor, u_BU: Tensor) -> Tensor:
-        """z_BG from the posterior of all groups together."""
-        return self.draw(self.condition(p, ell_BGM), u_BU)
-
     def marginal_token_log_probs(self, p: P, logp_BML: Tensor) -> Tensor:
         """log of Psi's marginals, log sum_k pi(z_g(i) = k) P_i^k(x_i), [B, L] (Prop. melbo)."""
         return torch.logsumexp(self.position_weights(p, logp_BML.shape[-1]) + logp_BML, dim=1)

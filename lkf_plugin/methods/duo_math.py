@@ -64,9 +64,3 @@ def posterior(p_x0_BLK: Tensor, xt_BL: Tensor, alpha_s_B: Tensor, alpha_t_B: Ten
     base = (alpha_s - alpha_t) * p_x0_BLK + (1 - ratio) * (1 - alpha_s) / K
     bonus = K * alpha_t * own + ratio - alpha_t
     return base.scatter_add(-1, xt_BL[..., None], bonus) / (K * alpha_t * own + 1 - alpha_t)
-
-
-def forward_law(p_BLK: Tensor, alpha_B: Tensor) -> Tensor:
-    """Law of a token drawn from ``p`` and then diffused to signal ``alpha``, [B, L, K]."""
-    alpha = alpha_B[:, None, None].to(p_BLK)
-    return alpha * p_BLK + (1 - alpha) / p_BLK.shape[-1]

@@ -77,14 +77,6 @@ def upstream_grid(t_B: Tensor, dt: float, min_time: float = MIN_TIME) -> list[St
 GRIDS: dict[str, Callable[..., list[Step]]] = {"exact": exact_grid, "upstream": upstream_grid}
 
 
-def revealed_share(grid: str, t_B: Tensor, dt: float) -> Tensor:
-    """Share of the masks at time t that the teacher's steps reveal, [B]."""
-    kept_B = torch.ones_like(t_B)
-    for t, s in GRIDS[grid](t_B, dt):
-        kept_B = kept_B * (s / t).clamp(0, 1)
-    return 1 - kept_B
-
-
 # --- the teacher's targets -----------------------------------------------------------------------
 
 

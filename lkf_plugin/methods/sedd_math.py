@@ -50,15 +50,6 @@ def masked_score_entropy(
     return total_N - ratio_N * picked_N + ratio_N * (ratio_N.log() - 1)
 
 
-def score_entropy(
-    log_score_BLV: Tensor, sigma_B: Tensor, xt_BL: Tensor, x0_BL: Tensor, mask_index: int
-) -> Tensor:
-    """Score entropy of every position, [B, L]; revealed positions have none."""
-    sigma_BL = sigma_B[:, None].expand(xt_BL.shape)
-    entropy_BL = masked_score_entropy(log_score_BLV, sigma_BL, x0_BL, mask_index)
-    return torch.where(xt_BL == mask_index, entropy_BL, torch.zeros_like(entropy_BL))
-
-
 def staggered_score(score_BLV: Tensor, dsigma_B: Tensor, mask_index: int) -> Tensor:
     """Scores of the law that is ``dsigma`` less noisy, still at the present tokens, [B, L, V]."""
     growth_B11 = dsigma_B.exp()[:, None, None]
@@ -104,14 +95,6 @@ def euler_weights(log_score_BLV: Tensor, xt_BL: Tensor, step_B: Tensor, mask_ind
     """
     rate = reverse_rate(log_score_BLV, xt_BL, mask_index) * step_B[:, None, None]
     return rate.scatter_add(-1, xt_BL[..., None], torch.ones_like(rate[..., :1]))
-
-
-def clean_log_probs(log_score_BLV: Tensor, xt_BL: Tensor, mask_index: int) -> Tensor:
-    """The clean tokens' law that scores imply, [B, L, V]: p_j proportional to s_j, no mask."""
-    banned = log_score_BLV.index_fill(-1, _index(log_score_BLV, mask_index), -torch.inf)
-    logp = torch.log_softmax(banned, dim=-1)
-    revealed = torch.full_like(logp, -torch.inf).scatter(-1, xt_BL[..., None], 0.0)
-    return torch.where((xt_BL == mask_index)[..., None], logp, revealed)
 
 
 def _index(like: Tensor, mask_index: int) -> Tensor:

@@ -14,7 +14,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.method import NONE
 
@@ -97,11 +96,6 @@ def make_card(config: DictConfig, tokenizer: Mapping[str, Any], data_digest: str
     card = card_of_settings({str(key): value for key, value in settings.items()})
     card |= {"tokenizer": dict(tokenizer), "data": data_digest, "version": __version__}
     return card
-
-
-def card_digest(card: Card) -> str:
-    """SHA-256 of what the weights compute: equal for two checkpoints of one network."""
-    return value_digest({part: card.get(part) for part in COMPARED})
 
 
 def read_card(checkpoint: Mapping[str, Any], path: object) -> Card | None:

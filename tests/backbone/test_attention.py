@@ -8,12 +8,6 @@ import torch
 from lkf_plugin.backbone import attention
 
 
-@pytest.fixture(autouse=True)
-def free_choice():
-    yield
-    attention.force_implementation(None)
-
-
 def qkv(dtype=torch.float64):
     torch.manual_seed(0)
     return [torch.randn(2, 5, 3, 4, dtype=dtype, requires_grad=True) for _ in range(3)]
@@ -25,8 +19,8 @@ def by_hand(q, k, v):
 
 
 @pytest.mark.parametrize("name", ["sdpa", "matmul"])
-def test_forward_and_backward_by_hand(name):
-    attention.force_implementation(name)
+def test_forward_and_backward_by_hand(name, monkeypatch):
+    monkeypatch.setattr(attention, "choose_implementation", lambda device, dtype: name)
     x = qkv()
     out, expected = attention.attend(*x), by_hand(*x)
     torch.testing.assert_close(out, expected)
@@ -54,8 +48,3 @@ def test_rotation_keeps_lengths_and_shows_only_relative_positions():
     torch.testing.assert_close(dots[..., 0, 1], dots[..., 2, 3], rtol=1e-5, atol=1e-6)
     assert not torch.allclose(dots[..., 0, 1], dots[..., 0, 2])
     assert rk.shape == k.shape
-
-
-def test_unknown_implementation():
-    with pytest.raises(ValueError, match="flash, sdpa or matmul"):
-        attention.force_implementation("magic")

@@ -7,9 +7,7 @@ import torch
 
 from lkf_plugin.latents.draws import (
     drawn_weights,
-    inclusion_chances,
     inverse_cdf,
-    subset_weights,
     systematic,
 )
 
@@ -51,23 +49,6 @@ def test_groups_that_agree_draw_the_same_component(gamma_BGM, u_B):
     alike = gamma_BGM[:, 1:2].expand(FINE, 6, -1)
     weight = drawn_weights(alike, u_B[:, None])
     assert ((weight > 0).any(1).sum(-1) == 1).all()
-
-
-@pytest.mark.parametrize("passes", [1, 2, 3, 4, 5])
-def test_subset_is_unbiased_and_never_exceeds_its_passes(gamma_BGM, u_B, passes):
-    weight = subset_weights(many(gamma_BGM), u_B, passes)
-    torch.testing.assert_close(weight.mean(0), gamma_BGM[0], atol=20 / FINE, rtol=0)
-    assert ((weight > 0).any(1).sum(-1) <= passes).all()
-
-
-def test_inclusion_chances_sum_to_the_passes(gamma_BGM):
-    lopsided = torch.cat([gamma_BGM, torch.eye(5, dtype=torch.float64)[1].expand(1, 6, 5)])
-    for passes in (1, 2, 3, 4):
-        q_BM = inclusion_chances(lopsided, passes)
-        assert (q_BM > 0).all() and (q_BM <= 1).all()
-        torch.testing.assert_close(q_BM.sum(-1), torch.full((2,), float(passes)).double())
-    # one component that holds everything is certain, the others share the rest
-    assert inclusion_chances(lopsided, 2)[1, 1] == 1
 
 
 def test_inverse_cdf_skips_what_has_no_weight(u_B):

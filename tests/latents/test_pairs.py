@@ -7,7 +7,7 @@ import torch
 
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.latents.chain import Chain
-from lkf_plugin.latents.draws import drawn_weights, subset_weights, systematic
+from lkf_plugin.latents.draws import drawn_weights, systematic
 from lkf_plugin.latents.pairs import distinct_pairs, weighted_pairs
 from lkf_plugin.latents.sequence import Sequence
 from lkf_plugin.latents.structure import expected_log_prior
@@ -130,7 +130,7 @@ def test_the_gradient_is_linear_in_the_weights(structure):
     """So that drawn weights whose mean is gamma give it without bias."""
     first, second = (
         lambda gamma: drawn_weights(gamma, systematic(torch.full((3,), 0.3).double(), 2)),
-        lambda gamma: subset_weights(gamma, torch.full((3,), 0.6).double(), 2),
+        lambda gamma: drawn_weights(gamma, torch.full((3, 1), 0.6).double()),
     )
     mean = (gradients(structure, first) + gradients(structure, second)) / 2
     both = gradients(structure, lambda gamma: (first(gamma) + second(gamma)) / 2)

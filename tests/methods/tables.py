@@ -1,4 +1,4 @@
-"""The table networks with which the golden arrays were made."""
+"""The table networks with which the golden arrays were made, and what they are compared by."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lkf_plugin.methods.sedd_math import masked_score_entropy
 from lkf_plugin.subs import subs_log_probs
 
 
@@ -43,3 +44,12 @@ def subs_table(W: Tensor, mask_index: int, scale: float = 1.0):
         return subs_log_probs(scale * raw, x_BL, mask_index)
 
     return log_probs
+
+
+def score_entropy(
+    log_score_BLV: Tensor, sigma_B: Tensor, xt_BL: Tensor, x0_BL: Tensor, mask_index: int
+) -> Tensor:
+    """Score entropy of every position, [B, L]; revealed positions have none."""
+    sigma_BL = sigma_B[:, None].expand(xt_BL.shape)
+    entropy_BL = masked_score_entropy(log_score_BLV, sigma_BL, x0_BL, mask_index)
+    return torch.where(xt_BL == mask_index, entropy_BL, 0.0)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from lkf_plugin.backbone.attention import attend, force_implementation
+from lkf_plugin.backbone import attention
 from lkf_plugin.methods.causal import CausalTransformer
 
 V, MASK = 88, 87
@@ -20,30 +20,26 @@ def test_size_is_the_papers():
 
 
 @pytest.mark.parametrize("implementation", ("sdpa", "matmul"))
-def test_no_position_sees_a_later_one(module_of, implementation):
+def test_no_position_sees_a_later_one(module_of, implementation, monkeypatch):
     module = module_of("ar")
-    force_implementation(implementation)
-    try:
-        x = torch.randint(0, MASK, (2, 9))
-        before = module(x)
-        for i in range(9):
-            changed = x.clone()
-            changed[:, i] = (x[:, i] + 1) % MASK
-            after = module(changed)
-            assert torch.equal(after[:, :i], before[:, :i])
-            assert not torch.allclose(after[:, i:], before[:, i:])
-    finally:
-        force_implementation(None)
+    monkeypatch.setattr(attention, "choose_implementation", lambda device, dtype: implementation)
+    x = torch.randint(0, MASK, (2, 9))
+    before = module(x)
+    for i in range(9):
+        changed = x.clone()
+        changed[:, i] = (x[:, i] + 1) % MASK
+        after = module(changed)
+        assert torch.equal(after[:, :i], before[:, :i])
+        assert not torch.allclose(after[:, i:], before[:, i:])
 
 
-def test_the_two_causal_attentions_agree():
+def test_the_two_causal_attentions_agree(monkeypatch):
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 7, 2, 4, dtype=torch.float64)
     found = []
-    for implementation in ("sdpa", "matmul"):
-        force_implementation(implementation)
-        found.append(attend(q, k, v, causal=True))
-    force_implementation(None)
+    for name in ("sdpa", "matmul"):
+        monkeypatch.setattr(attention, "choose_implementation", lambda device, dtype, n=name: n)
+        found.append(attention.attend(q, k, v, causal=True))
     torch.testing.assert_close(*found)
 
 

@@ -10,6 +10,7 @@ from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods import duo_math, sedd_math
 from lkf_plugin.runs.common import build_module
 from tests.golden_arrays import load
+from tests.methods.tables import score_entropy
 
 V, MASK = 88, 87
 DIFFUSION = ("mdlm", "sedd", "duo")
@@ -45,7 +46,7 @@ def test_sedd_loss_is_the_formula_on_its_scores(module_of, batch):
     module, (x, t) = module_of("sedd"), batch
     xt = noisy(module, x, t)
     sigma, dsigma = module.noise(t)
-    entropy = sedd_math.score_entropy(module(xt, sigma), sigma, xt, x, MASK)
+    entropy = score_entropy(module(xt, sigma), sigma, xt, x, MASK)
     torch.testing.assert_close(module.token_nll(x, xt, t), entropy * dsigma[:, None])
 
 

@@ -16,6 +16,7 @@ from lkf_plugin.methods import redi_math
 from lkf_plugin.methods.duo_math import nelbo_integrand
 from lkf_plugin.methods.duo_sampler import run_chain
 from tests.golden_arrays import DECIDED, ClosestRace, load
+from tests.methods.exact_couplings import conditional_total_correlation, rectify
 from tests.methods.tables import duo_table
 
 # Steps of a coupling -> conditional TC of two agreeing bits after 0 to 5 rectifications, nats.
@@ -65,10 +66,9 @@ def test_one_step_mode_starts_from_the_noise_itself():
 def test_a_partly_clean_start_is_the_original():
     a = load("redi/rectification_given_t.npz")
     alpha = torch.exp(-LogLinearNoise()(a["t"])[0])
-    xt = redi_math.bridge_from(a["x0"], a["xT"], alpha, a["u"], a["given_t"])
+    given = a["given_t"][:, None]  # this share of the noise's positions is clean already
+    xt = redi_math.bridge(a["x0"], a["xT"], alpha, given + (1 - given) * a["u"])
     assert torch.equal(xt, a["xt"])
-    none = redi_math.bridge_from(a["x0"], a["xT"], alpha, a["u"], torch.zeros(4))
-    assert torch.equal(none, redi_math.bridge(a["x0"], a["xT"], alpha, a["u"]))
 
 
 @pytest.mark.parametrize("num_steps", (1, 4, 16))
@@ -112,7 +112,7 @@ def rounds(coupling: Tensor, strings: Tensor, num_steps: int, count: int) -> lis
     couplings = [coupling]
     for _ in range(count):
         last = couplings[-1]
-        couplings.append(redi_math.rectify(last, uniform(len(strings)), strings, num_steps))
+        couplings.append(rectify(last, uniform(len(strings)), strings, num_steps))
     return couplings
 
 
@@ -152,7 +152,7 @@ def test_rectification_of_two_bits_has_the_exact_values(num_steps):
     plain = by_loops(by_loops(start, num_steps), num_steps)
     torch.testing.assert_close(couplings[2], plain, rtol=1e-12, atol=1e-14)
     correlations = torch.stack(
-        [redi_math.conditional_total_correlation(one, uniform(4), strings) for one in couplings]
+        [conditional_total_correlation(one, uniform(4), strings) for one in couplings]
     )
     assert correlations.tolist() == pytest.approx(TWO_BITS[num_steps], abs=1e-8)
     assert (correlations.diff() < 0).all()
@@ -170,10 +170,7 @@ def random_target(strings: Tensor) -> Tensor:
 def test_rectification_lowers_the_correlation_of_three_tokens_too():
     strings = all_strings(3, 3)
     couplings = rounds(random_target(strings), strings, 8, 2)
-    values = [
-        float(redi_math.conditional_total_correlation(one, uniform(27), strings))
-        for one in couplings
-    ]
+    values = [float(conditional_total_correlation(one, uniform(27), strings)) for one in couplings]
     assert values[0] > values[1] > values[2] > 0
     for one in couplings:
         torch.testing.assert_close(one.sum(1), torch.ones(27, dtype=torch.float64))
@@ -183,11 +180,11 @@ def test_one_step_keeps_the_marginals_and_drops_all_correlation():
     """The coupling of a one-step model is the product of its source's conditional marginals."""
     strings = all_strings(3, 3)
     target = random_target(strings)
-    once = redi_math.rectify(target, uniform(27), strings, 1)
+    once = rectify(target, uniform(27), strings, 1)
     onehot = torch.nn.functional.one_hot(strings, 3).double()
     first, last = (torch.einsum("yx,xlv->ylv", one, onehot) for one in (target, once))
     torch.testing.assert_close(first, last, rtol=1e-12, atol=1e-14)
-    correlation = redi_math.conditional_total_correlation(once, uniform(27), strings)
+    correlation = conditional_total_correlation(once, uniform(27), strings)
     assert correlation == pytest.approx(0, abs=1e-14)
 
 
@@ -195,8 +192,8 @@ def test_a_factorised_coupling_has_no_correlation_and_stays():
     strings = all_strings(2, 2)
     p = torch.tensor([0.3, 0.7], dtype=torch.float64)
     product = (p[strings[:, 0]] * p[strings[:, 1]]).expand(4, 4)
-    correlation = redi_math.conditional_total_correlation(product, uniform(4), strings)
+    correlation = conditional_total_correlation(product, uniform(4), strings)
     assert correlation == pytest.approx(0, abs=1e-15)
     torch.testing.assert_close(
-        uniform(4) @ redi_math.rectify(product, uniform(4), strings, 3), uniform(4) @ product
+        uniform(4) @ rectify(product, uniform(4), strings, 3), uniform(4) @ product
     )
