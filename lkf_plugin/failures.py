@@ -7,6 +7,8 @@ import itertools
 import os
 import re
 import shlex
+import sys
+from collections.abc import Callable, Iterable
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
@@ -36,6 +38,24 @@ PATH_ERRORS = {
     errno.EFBIG: "would be larger than this file system allows: name another place",
 }
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def print_lines(work: Callable[[], Iterable[object]]) -> int:
+    """Prints what ``work`` gives as it comes.
+
+    Returns:
+        0, or after a foreseen failure, which is told in one sentence on stderr, its exit status.
+    """
+    try:
+        for line in work():
+            print(line, flush=True)
+    except Exception as error:
+        words = foreseen(error)
+        if words is None:
+            raise
+        print(f"error: {words[0]}", file=sys.stderr)
+        return words[1]
+    return 0
 
 
 def foreseen(error: BaseException) -> tuple[str, int] | None:

@@ -43,13 +43,7 @@ def draw_comparison(path: Path, entries: Mapping[str, Entry], clauses: int) -> N
         exact = [agreetext.few_step_validity(J, clauses, components, components > 1) for J in grid]
         label = f"closed form, M={components}"
         left.plot(grid, exact, style, color="#9a9a9a", linewidth=1.2, label=label)
-    for row, color in COLORS.items():
-        for decode, axes_list in (("own", (left, right)), ("best", (right,))):
-            points = entries.get(row, Entry()).under(decode)
-            for axes in axes_list if points else ():
-                draw_row(axes, points, VALID, color, by_steps=axes is left)
-    left.set_xlabel("sampling steps J, own samplers (DUO: one network call more)")
-    right.set_xlabel("calls a delivered text, by the method's own count")
+    draw_rows(left, right, entries, VALID)
     left.set_ylabel("fraction of valid texts")
     for axes, ticks in ((left, grid), (right, [1, 2, 4, 8, 16, 32, 64, 128, 256])):
         axes.set_xscale("log", base=2)
@@ -60,6 +54,17 @@ def draw_comparison(path: Path, entries: Mapping[str, Entry], clauses: int) -> N
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def draw_rows(left: Any, right: Any, entries: Mapping[str, Entry], metric: str) -> None:
+    """Own samplers by steps J on the left; all rows by the method's calls on the right."""
+    for row, color in COLORS.items():
+        for decode, axes_list in (("own", (left, right)), ("best", (right,))):
+            points = entries.get(row, Entry()).under(decode)
+            for axes in axes_list if points else ():
+                draw_row(axes, points, metric, color, by_steps=axes is left)
+    left.set_xlabel("sampling steps J, own samplers (DUO: one network call more)")
+    right.set_xlabel("calls per delivered text, by the method's own count")
 
 
 def draw_row(

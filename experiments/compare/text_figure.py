@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.compare.entries import Entry, all_cells, steps_of
-from experiments.compare.figure import COLORS, draw_row
+from experiments.compare.figure import draw_rows
 from lkf_plugin.records.record import Record
 
 ENDS = (("real", "held-out text", ":"), ("shuffled", "its words shuffled", "-."))
@@ -29,13 +29,7 @@ def draw_text_comparison(
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.8), sharey=True)
-    for row, color in COLORS.items():
-        for decode, axes_list in (("own", (left, right)), ("best", (right,))):
-            points = entries.get(row, Entry()).under(decode)
-            for axes in axes_list if points else ():
-                draw_row(axes, points, metric, color, by_steps=axes is left)
-    left.set_xlabel("sampling steps J, own samplers (DUO: one network call more)")
-    right.set_xlabel("calls a delivered text, by the method's own count")
+    draw_rows(left, right, entries, metric)
     left.set_ylabel(f"{metric}, log scale")
     cells = all_cells(entries)
     spent = [cell.value("calls") or 0.0 for cell in cells]

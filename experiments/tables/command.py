@@ -11,10 +11,10 @@ from experiments.tables.layouts import LAYOUTS
 from experiments.tables.lookup import Lookup
 from experiments.tables.render import beside, caption, latex, long_csv, markdown
 from lkf_plugin.errors import UserError
+from lkf_plugin.failures import print_lines
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
-from lkf_plugin.report.command import print_paths
 from lkf_plugin.report.html import write_html
 from lkf_plugin.report.runs import has_runs
 from lkf_plugin.report.side_by_side import write_side_by_side
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, help="of runs: one self-contained page instead")
     parser.add_argument("--no-figures", action="store_true")
     args = parser.parse_args(arguments)
-    return print_paths(lambda: _write_either(args))
+    return print_lines(lambda: _write_either(args))
 
 
 def _write_either(args: argparse.Namespace) -> list[Path]:

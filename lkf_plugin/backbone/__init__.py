@@ -11,6 +11,7 @@ from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.short_start import start_short
+from lkf_plugin.backbone.trunk import Trunk
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import build_structure
 
@@ -41,7 +42,7 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         return MatchedTrunk(**shape)
     if model["type"] != "lkf":
         raise UserError(f"model.type={model['type']} is unknown: take lkf, or ddit for MDLM's own.")
-    trunk: MatchedTrunk | NativeTrunk
+    trunk: Trunk
     if model["trunk"] == "matched":
         trunk = MatchedTrunk(**shape)
     elif model["trunk"] == "native":

@@ -18,10 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.dropout import Keep, PairDraw, draw_keep
-from lkf_plugin.backbone.matched import MatchedTrunk
-from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.stack import AdaLNBlock, Places
-from lkf_plugin.backbone.trunk import BranchState, TrunkState
+from lkf_plugin.backbone.trunk import BranchState, Trunk, TrunkState
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import Structure
 from lkf_plugin.subs import subs_log_probs
@@ -31,7 +29,7 @@ class LatentKernelBackbone(nn.Module):
     """Component denoisers P^k and the law of the latents over a trunk.
 
     Args:
-        trunk: ``MatchedTrunk`` or ``NativeTrunk``.
+        trunk: ``matched`` or ``native``.
         structure: law of the latents; its ``components`` are M, at 1 MDLM.
         latent_blocks: L_k, how many of the last blocks see the latent.
         mask_index: id of the mask.
@@ -43,7 +41,7 @@ class LatentKernelBackbone(nn.Module):
 
     def __init__(
         self,
-        trunk: MatchedTrunk | NativeTrunk,
+        trunk: Trunk,
         hidden_size: int,
         cond_dim: int,
         structure: Structure[Any],

@@ -10,21 +10,18 @@ Source: MDLM, models/dit.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.attention import Rotary
-from lkf_plugin.backbone.dropout import Keep
 from lkf_plugin.backbone.layers import (
     TimestepEmbedder,
     TokenEmbedding,
     WeightOnlyLayerNorm,
     modulate,
 )
-from lkf_plugin.backbone.stack import AdaLNBlock, Film, Places, run_stack
-from lkf_plugin.backbone.trunk import TrunkState
+from lkf_plugin.backbone.stack import AdaLNBlock, Film
+from lkf_plugin.backbone.trunk import Trunk, TrunkState
 
 
 def zeroed(layer: nn.Linear) -> nn.Linear:
@@ -54,7 +51,6 @@ class MatchedBlock(AdaLNBlock):
 
     @property
     def mlp_out(self) -> nn.Linear:
-        """The MLP's last projection."""
         layer = self.mlp[2]
         assert isinstance(layer, nn.Linear)
         return layer
@@ -74,7 +70,7 @@ class MatchedOutput(nn.Module):
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 2 * dim))
 
 
-class MatchedTrunk(nn.Module):
+class MatchedTrunk(Trunk):
     """MDLM's DIT without its config object.
 
     Args:
@@ -108,25 +104,6 @@ class MatchedTrunk(nn.Module):
         cond_BC = self.sigma_map(sigma_B)
         return TrunkState(self.vocab_embed(x_BL), cond_BC, F.silu(cond_BC))
 
-    def run_blocks(
-        self,
-        h_RLD: Tensor,
-        act_RC: Tensor,
-        first: int,
-        last: int,
-        keep_of: Callable[[int, Tensor], Keep | None] | None = None,
-        at: Places | None = None,
-    ) -> Tensor:
-        return run_stack(
-            self.blocks[first:last],
-            h_RLD,
-            act_RC,
-            self.rotary_emb(h_RLD.shape[1]),
-            self.activation_checkpointing,
-            keep_of,
-            at,
-        )
-
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         out = self.output_layer
         shift_RD, scale_RD = out.adaLN_modulation(act_RC).chunk(2, dim=-1)
@@ -136,15 +113,6 @@ class MatchedTrunk(nn.Module):
         out = self.output_layer
         shift, scale = out.adaLN_modulation(act_RC)[:, None].chunk(2, dim=2)
         return out.linear(modulate(out.norm_final(h_RLD), shift, scale))
-
-    def modulations(self) -> list[nn.Linear]:
-        """The adaLN projection of each block."""
-        return [block.adaLN_modulation for block in self.blocks if isinstance(block, MatchedBlock)]
-
-    def branch_outputs(self) -> list[nn.Linear]:
-        """The last projection of every residual branch."""
-        blocks = [block for block in self.blocks if isinstance(block, MatchedBlock)]
-        return [layer for b in blocks for layer in (b.attn_out, b.mlp_out)]
 
     @property
     def head_weight(self) -> Tensor:

@@ -10,18 +10,15 @@ Source: paper, appendix "Architecture details".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.attention import Rotary
-from lkf_plugin.backbone.dropout import Keep
 from lkf_plugin.backbone.layers import TimestepEmbedder
 from lkf_plugin.backbone.matched import zeroed
-from lkf_plugin.backbone.stack import AdaLNBlock, Film, Places, run_stack
-from lkf_plugin.backbone.trunk import TrunkState
+from lkf_plugin.backbone.stack import AdaLNBlock, Film
+from lkf_plugin.backbone.trunk import Trunk, TrunkState
 
 TIME_SCALE = 1000.0  # times in [0, 1] are spread over the sinusoids' range
 
@@ -56,13 +53,17 @@ class NativeBlock(AdaLNBlock):
         self.mlp = SwiGLU(dim)
         self.adaLN_modulation = zeroed(nn.Linear(cond_dim, 6 * dim))
 
+    @property
+    def mlp_out(self) -> nn.Linear:
+        return self.mlp.w_out
+
     @staticmethod
     def parts(outputs: Tensor) -> Film:
         scale_a, shift_a, gate_a, scale_m, shift_m, gate_m = outputs.chunk(6, dim=-1)
         return Film(shift_a, scale_a, gate_a, shift_m, scale_m, gate_m)
 
 
-class NativeTrunk(nn.Module):
+class NativeTrunk(Trunk):
     """The paper's trunk.
 
     Args:
@@ -106,39 +107,11 @@ class NativeTrunk(nn.Module):
         positions = self.position_embed.weight[: x_BL.shape[1]]
         return TrunkState(self.token_embed(x_BL) + positions, cond_BC, F.silu(cond_BC))
 
-    def run_blocks(
-        self,
-        h_RLD: Tensor,
-        act_RC: Tensor,
-        first: int,
-        last: int,
-        keep_of: Callable[[int, Tensor], Keep | None] | None = None,
-        at: Places | None = None,
-    ) -> Tensor:
-        return run_stack(
-            self.blocks[first:last],
-            h_RLD,
-            act_RC,
-            self.rotary_emb(h_RLD.shape[1]),
-            self.activation_checkpointing,
-            keep_of,
-            at,
-        )
-
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         return self.norm_final(h_ND)
 
     def output_logits(self, h_RLD: Tensor, act_RC: Tensor) -> Tensor:
         return F.linear(self.norm_final(h_RLD), self.head_weight)
-
-    def modulations(self) -> list[nn.Linear]:
-        """The adaLN projection of each block."""
-        return [block.adaLN_modulation for block in self.blocks if isinstance(block, NativeBlock)]
-
-    def branch_outputs(self) -> list[nn.Linear]:
-        """The last projection of every residual branch."""
-        blocks = [block for block in self.blocks if isinstance(block, NativeBlock)]
-        return [layer for b in blocks for layer in (b.attn_out, b.mlp.w_out)]
 
     @property
     def head_weight(self) -> Tensor:

@@ -50,6 +50,11 @@ class AdaLNBlock(nn.Module):
     mlp: nn.Module
     adaLN_modulation: nn.Linear
 
+    @property
+    def mlp_out(self) -> nn.Linear:
+        """The MLP's last projection."""
+        raise NotImplementedError
+
     def film(self, act_RC: Tensor) -> Film:
         """Modulation of each row."""
         return self.parts(self.adaLN_modulation(act_RC)[:, None])

@@ -1,18 +1,19 @@
-"""What a trunk gives to the latent-kernel backbone: the interface of ``matched`` and ``native``.
+"""What a trunk gives to the latent-kernel backbone: the base of ``matched`` and ``native``.
 
 Shape legend: B sequences, R rows (sequence, component), L positions, D width, C conditioning.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.attention import Rotary
 from lkf_plugin.backbone.dropout import Keep
-from lkf_plugin.backbone.stack import Places
+from lkf_plugin.backbone.stack import AdaLNBlock, Places, run_stack
 
 
 class TrunkState(NamedTuple):
@@ -42,13 +43,21 @@ class BranchState(NamedTuple):
     act_RC: Tensor
 
 
-class Trunk(Protocol):
-    """Two stacks of blocks around the point where the latent enters."""
+class Trunk(nn.Module, ABC):
+    """Two stacks of blocks around the point where the latent enters.
+
+    Attributes:
+        blocks: each an ``AdaLNBlock``.
+        rotary_emb: of their attention.
+        activation_checkpointing: blocks are computed again in the backward pass.
+    """
 
     blocks: nn.ModuleList
     rotary_emb: Rotary
+    activation_checkpointing: bool
 
-    def embed(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None) -> TrunkState:
+    @abstractmethod
+    def embed(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
         """Embedded tokens and conditioning; ``s_B`` is the target time in the paper's clock."""
 
     def run_blocks(
@@ -61,25 +70,41 @@ class Trunk(Protocol):
         at: Places | None = None,
     ) -> Tensor:
         """Blocks ``first`` to ``last`` (exclusive); ``keep_of`` and ``at`` as in ``run_stack``."""
+        return run_stack(
+            self.blocks[first:last],
+            h_RLD,
+            act_RC,
+            self.rotary_emb(h_RLD.shape[1]),
+            self.activation_checkpointing,
+            keep_of,
+            at,
+        )
 
+    @abstractmethod
     def output_hidden(self, h_ND: Tensor, act_RC: Tensor, row_N: Tensor) -> Tensor:
         """Final norm (and modulation) of gathered positions; ``row_N`` indexes ``act_RC``."""
 
+    @abstractmethod
     def output_logits(self, h_RLD: Tensor, act_RC: Tensor) -> Tensor:
         """Final norm, modulation and head at every position, [R, L, V]."""
 
     def modulations(self) -> list[nn.Linear]:
         """The adaLN projection of each block."""
-        ...
+        return [block.adaLN_modulation for block in self._own_blocks()]
 
     def branch_outputs(self) -> list[nn.Linear]:
         """The last projection of every residual branch."""
-        ...
+        return [layer for b in self._own_blocks() for layer in (b.attn_out, b.mlp_out)]
+
+    def _own_blocks(self) -> list[AdaLNBlock]:
+        return [block for block in self.blocks if isinstance(block, AdaLNBlock)]
 
     @property
+    @abstractmethod
     def head_weight(self) -> Tensor:
         """[V, D]."""
 
     @property
+    @abstractmethod
     def head_bias(self) -> Tensor | None:
         """[V] or None."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lkf_plugin.failures import foreseen
+from lkf_plugin.failures import print_lines
 from lkf_plugin.hub.export import export_run, push
 
 
@@ -21,14 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--checkpoint", help="a checkpoint of it (default: best, else last)")
     parser.add_argument("--push", metavar="REPO", help="upload it there, too (name/model)")
     args = parser.parse_args(arguments)
-    try:
-        print(f"wrote {export_run(args.run, args.out, args.checkpoint)}")
+
+    def work() -> Iterator[str]:
+        yield f"wrote {export_run(args.run, args.out, args.checkpoint)}"
         if args.push:
-            print(f"uploaded to {push(args.out, args.push)}")
-    except Exception as error:
-        words = foreseen(error)
-        if words is None:
-            raise
-        print(f"error: {words[0]}", file=sys.stderr)
-        return words[1]
-    return 0
+            yield f"uploaded to {push(args.out, args.push)}"
+
+    return print_lines(work)

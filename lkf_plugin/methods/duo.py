@@ -18,7 +18,7 @@ from lkf_plugin.methods.duo_curriculum import Curriculum, gamma_of_signal
 from lkf_plugin.methods.duo_latent import SoftTokens, dense_latent, top_latent
 from lkf_plugin.methods.duo_math import diffuse, nelbo_integrand
 from lkf_plugin.methods.duo_sampler import run_chain
-from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
+from lkf_plugin.methods.method import METHODS, UNIFORM, DrawingSettings, Method
 from lkf_plugin.settings.fields import Choice, Count, Group, Number, Real, Whole
 from lkf_plugin.subs import at_least_float32
 
@@ -155,11 +155,7 @@ METHODS.add("duo")(
     Method(
         DUO,
         DUOSettings,
-        process={
-            "parameterization": "mean",
-            "diffusion": "uniform_state",
-            "time_conditioning": True,
-        },
+        process=UNIFORM,
         predictors=("ancestral",),
         fills_masks=False,
         check=check_curriculum,

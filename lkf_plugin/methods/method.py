@@ -22,6 +22,7 @@ from lkf_plugin.settings.fields import Flag, Group, Name
 NONE = "auto"
 LKF, MDLM = "lkf", "mdlm"
 ABSORBING = {"parameterization": "subs", "diffusion": "absorbing_state"}
+UNIFORM = {"parameterization": "mean", "diffusion": "uniform_state", "time_conditioning": True}
 
 
 class MethodSettings(Group):

@@ -19,7 +19,7 @@ from lkf_plugin.host.contract import Loss
 from lkf_plugin.methods.duo import DUO
 from lkf_plugin.methods.duo_curriculum import Curriculum
 from lkf_plugin.methods.duo_sampler import LAST_PASSES, run_chain
-from lkf_plugin.methods.method import METHODS, Method
+from lkf_plugin.methods.method import METHODS, UNIFORM, Method
 from lkf_plugin.methods.redi_math import bridge, simple_loss
 from lkf_plugin.methods.redi_pairs import PairPlan, Pairs, make_missing, read_pairs
 from lkf_plugin.methods.taught import Taught, TaughtSettings, check_rounds, weights_digest
@@ -166,11 +166,7 @@ METHODS.add("redi")(
     Method(
         ReDi,
         ReDiSettings,
-        process={
-            "parameterization": "mean",
-            "diffusion": "uniform_state",
-            "time_conditioning": True,
-        },
+        process=UNIFORM,
         predictors=("ancestral",),
         fills_masks=False,
         likelihood="NELBO of the student itself under DUO's noise on held-out text; it was trained "

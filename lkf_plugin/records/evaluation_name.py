@@ -13,14 +13,11 @@ from typing import Any
 
 from lkf_plugin.records.identity import identity_digest
 
-# Where files lie, what is logged, and how fast it goes.
+# Where files lie and what is logged.
+PLACE_AND_LOG = ("run_dir", "checkpointing", "callbacks", "logger", "wandb", "experiment")
+# That, and how fast it goes.
 WITHOUT_EFFECT = (
-    "run_dir",
-    "checkpointing",
-    "callbacks",
-    "logger",
-    "wandb",
-    "experiment",
+    *PLACE_AND_LOG,
     "init",
     "data.cache_dir",
     "eval.checkpoint_path",  # its digest counts

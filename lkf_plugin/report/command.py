@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.failures import foreseen
+from lkf_plugin.failures import print_lines
 from lkf_plugin.report.html import write_html
 from lkf_plugin.report.runs import has_runs
 from lkf_plugin.report.side_by_side import write_side_by_side
@@ -22,21 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, help="one self-contained page instead")
     parser.add_argument("--no-figures", action="store_true")
     args = parser.parse_args(arguments)
-    return print_paths(lambda: _write(args))
-
-
-def print_paths(write: Callable[[], list[Path]]) -> int:
-    """Prints what ``write`` wrote; a foreseen failure is one sentence, and its exit status."""
-    try:
-        for path in write():
-            print(path)
-    except Exception as error:
-        words = foreseen(error)
-        if words is None:
-            raise
-        print(f"error: {words[0]}", file=sys.stderr)
-        return words[1]
-    return 0
+    return print_lines(lambda: _write(args))
 
 
 def _write(args: argparse.Namespace) -> list[Path]:

@@ -15,17 +15,13 @@ from typing import Any
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.evaluation_name import PLACE_AND_LOG
 from lkf_plugin.runs.settings import CONFIG, flatten, load_settings
 
 # Settings of the place, the log or the evaluation: they do not make two runs different ones.
 NOT_OF_THE_RUN = (
+    *PLACE_AND_LOG,
     "mode",
-    "run_dir",
-    "checkpointing",
-    "callbacks",
-    "logger",
-    "wandb",
-    "experiment",
     "eval",
     "sampling",
     "decode",

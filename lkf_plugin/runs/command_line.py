@@ -20,20 +20,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lkf_plugin.config import register_resolvers
 from lkf_plugin.config.folder import config_folder
+from lkf_plugin.records.evaluation_name import PLACE_AND_LOG
 from lkf_plugin.runs.settings import flatten, plain
 
 GROUPS = ("model", "data", "loss", "method", "decode", "noise", "lr_scheduler", "strategy")
 # Of the place, of other commands, or worked out of the rest of the settings by the program.
-NOT_SAID: tuple[str, ...] = (
-    "mode",
-    "run_dir",
-    "checkpointing",
-    "callbacks",
-    "logger",
-    "wandb",
-    "experiment",
-)
-NOT_SAID += ("data.cache_dir", "eval.checkpoint_path")
+NOT_SAID = (*PLACE_AND_LOG, "mode", "data.cache_dir", "eval.checkpoint_path")
 _ROUNDS = 4
 
 
