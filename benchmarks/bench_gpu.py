@@ -56,24 +56,24 @@ class Device:
 
     def time(self, run: Callable[[], Any], repeats: int) -> list[float]:
         """Seconds of each repetition, after two that are not counted."""
-        found = []
+        seconds = []
         for number in range(repeats + 2):
             self.wait()
             start = time.perf_counter()
             run()
             self.wait()
             if number >= 2:
-                found.append(time.perf_counter() - start)
-        return sorted(found)
+                seconds.append(time.perf_counter() - start)
+        return sorted(seconds)
 
     def gemm_rate(self) -> float:
-        """Operations a second of a large square product."""
+        """Operations per second of a large square product."""
         n, dtype = (256, torch.float32) if self.tiny else (8192, torch.bfloat16)
         a = torch.randn(n, n, device=self.kind, dtype=dtype)
         return 2 * n**3 / self.time(lambda: a @ a, 10)[0]
 
     def bandwidth(self) -> float:
-        """Bytes a second of a copy, read and write."""
+        """Bytes per second of a copy, read and write."""
         n = 1 << (20 if self.tiny else 28)
         a = torch.empty(n, device=self.kind)
         b = torch.empty_like(a)
@@ -133,12 +133,12 @@ def training(sheet: Sheet, device: Device, shape: Shape, gemm: float, repeats: i
             f"{work / (middle * sizes.batch) / gemm:.2f}",
             f"{traffic / (middle * sizes.batch) / 1e9:.0f}",
         ])
-        note(f"{name}: {middle * 1e3:.2f} ms a sequence")
+        note(f"{name}: {middle * 1e3:.2f} ms per sequence")
         del module, step
     sheet.table(
         "step",
         "A training step",
-        ["variant", "B", "H(gamma)", "ms a sequence", "min to max", "over MDLM", "peak GB", "MFU",
+        ["variant", "B", "H(gamma)", "ms per sequence", "min to max", "over MDLM", "peak GB", "MFU",
          "logit GB/s"],
         rows,
     )

@@ -44,23 +44,23 @@ def main() -> int:
     for name, M, decode in (("MDLM", 0, ""), ("M=8", 8, "commit")):
         cases[f"{name}, chain of J={MAIN_STEPS}"] = sampler(module_for(pair, M, decode), MAIN_STEPS)
     sheet = Sheet("profile", "Where the time goes", shape=shape, batch_of_chains=pair.batch)
-    found = {name: shares(run) for name, run in cases.items()}
+    profiles = {name: shares(run) for name, run in cases.items()}
     weight: dict[str, float] = {}
-    for _, operators in found.values():
+    for _, operators in profiles.values():
         for operator, share in operators.items():
             weight[operator] = max(weight.get(operator, 0.0), share)
     shown = sorted((o for o, w in weight.items() if w >= options.least), key=lambda o: -weight[o])
     rows = [
-        [operator, *(f"{operators.get(operator, 0.0):.1f}" for _, operators in found.values())]
+        [operator, *(f"{operators.get(operator, 0.0):.1f}" for _, operators in profiles.values())]
         for operator in shown
     ]
-    rest = [100 - sum(operators.get(o, 0.0) for o in shown) for _, operators in found.values()]
+    rest = [100 - sum(operators.get(o, 0.0) for o in shown) for _, operators in profiles.values()]
     rows.append(["others", *(f"{share:.1f}" for share in rest)])
-    rows.append(["seconds, profiled", *(f"{seconds:.2f}" for seconds, _ in found.values())])
+    rows.append(["seconds, profiled", *(f"{seconds:.2f}" for seconds, _ in profiles.values())])
     sheet.table(
         "profile",
         "Share of the operators' own time, percent",
-        ["operator", *found],
+        ["operator", *profiles],
         rows,
         f"Operators with at least {options.least} % somewhere, the largest first. Steps are a loss "
         "and its gradient; chains are single, of whole texts.",

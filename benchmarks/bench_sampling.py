@@ -68,7 +68,7 @@ def mdlm_flops(shape: Shape, steps: int) -> float:
 
 
 def chain_flops(shape: Shape, calls: float) -> float:
-    """The trunk in every call, the head once a token."""
+    """The trunk in every call, the head once per token."""
     trunk = calls * shape.length * shape.blocks * layer_flops(shape)
     return trunk + shape.length * head_flops(shape)
 
@@ -141,12 +141,12 @@ def main() -> int:
     sheet.table(
         "sampling",
         "Sampling, all variants in one run",
-        ["variant", "J", "CPU-s a batch", "samples / s", "calls a sample", "calls / s",
+        ["variant", "J", "CPU-s per batch", "samples / s", "calls per sample", "calls / s",
          "faster than MDLM", "in single chains (M=8)", "time / limit"],
         rows,
         "Ratios are medians over the rounds with their extremes, of CPU seconds. MDLM is its "
         "cached sampler (ddpm_cache). The limit counts the trunk and the branch in every call and "
-        "the head once a token, over the best measured product.",
+        "the head once per token, over the best measured product.",
     )
     if MAIN_STEPS in options.steps:
         at = f", J={MAIN_STEPS}"

@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
     Attributes:
         times: seconds of the counted rounds.
-        facts: ``peak_mb``, ``gamma_entropy`` (nats, as text) and ``kept`` (pairs a sequence).
+        facts: ``peak_mb``, ``gamma_entropy`` (nats, as text) and ``kept`` (pairs per sequence).
     """
 
     times: dict[str, Times]
@@ -81,8 +81,8 @@ def main_table(
     sheet: Sheet, variants: dict[str, Variant], shape: Shape, rate: float, rounds: int
 ) -> Found:
     """All variants side by side."""
-    found = measure({name: (variant, shape) for name, variant in variants.items()}, rounds)
-    times, facts = found
+    measured = measure({name: (variant, shape) for name, variant in variants.items()}, rounds)
+    times, facts = measured
     rows = []
     for name, variant in variants.items():
         cpu = times[name].cpu
@@ -112,7 +112,7 @@ def main_table(
         "best measured product.",
     )
     sheet.seconds("step", times)
-    return found
+    return measured
 
 
 def growth_with_components(sheet: Sheet, rounds: int) -> list[list[str]]:
@@ -131,7 +131,7 @@ def growth_with_components(sheet: Sheet, rounds: int) -> list[list[str]]:
     times, facts = measure(cases, rounds)
     sheet.seconds("growth with M", times)
     reference = times[f"{DENSE} 1"].cpu
-    grown = {name: median_ratio(found.cpu, reference) for name, found in times.items()}
+    grown = {name: median_ratio(seconds.cpu, reference) for name, seconds in times.items()}
     rows = [
         [kind, *(f"{grown[f'{kind} {M}']:.2f}" if f"{kind} {M}" in grown else "" for M in ms)]
         for kind in kinds
@@ -187,9 +187,9 @@ def growth_with_sizes(sheet: Sheet, rounds: int) -> None:
     )
 
 
-def targets(found: Found) -> list[list[str]]:
+def targets(measured: Found) -> list[list[str]]:
     """What was asked of a step, and what this run says."""
-    times, facts = found
+    times, facts = measured
 
     def time(a: str, b: str) -> float:
         return median_ratio(times[a].cpu, times[b].cpu)
@@ -235,8 +235,8 @@ def main() -> int:
     rates, rounds = gemm_rate(shape), f"{options.rounds}, of growth {fewer}"
     facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": rounds}
     sheet = Sheet("training", "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
-    found = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
-    asked = [] if options.only else targets(found)
+    measured = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
+    asked = [] if options.only else targets(measured)
     if not options.quick:
         asked += growth_with_components(sheet, fewer)
         growth_with_sizes(sheet, fewer)

@@ -103,7 +103,7 @@ def gemm_rate(shape: Shape) -> dict[str, float]:
         f"head in tiles 512 x {d} x {v}": (512, d, v, min(1024, v)),
         f"head at once 512 x {d} x {v}": (512, d, v, v),
     }
-    found = {}
+    rates = {}
     for name, (n, k, m, tile) in cases.items():
         a, b = torch.randn(n, k), torch.randn(m, k)
         out = torch.empty(n, tile)
@@ -116,8 +116,8 @@ def gemm_rate(shape: Shape) -> dict[str, float]:
                     done += 2 * n * k * tile
                 spent = (time.process_time() - start) / torch.get_num_threads()
             best = max(best, done / spent / 1e9)
-        found[name] = best
-    return found
+        rates[name] = best
+    return rates
 
 
 def spelled(rates: Mapping[str, float]) -> str:

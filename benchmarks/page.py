@@ -31,22 +31,22 @@ def blocks(records: Path) -> dict[str, str]:
     kept = read_records(records)
     if not kept:
         raise UserError(f"{records} holds no record: copy outputs/bench/*.json of `make bench`.")
-    found: dict[str, str] = {}
+    blocks: dict[str, str] = {}
     asked: dict[int, dict[str, Any]] = {}  # by number of threads
     for record in kept:
         if record.kind != KIND:
             raise UserError(f"{record.file_name} is no record of a benchmark: remove it.")
-        if record.name in found:
+        if record.name in blocks:
             raise UserError(f"{records} holds two records called {record.name}: keep one of them.")
         tables = {one["name"]: one for one in record.series["tables"]}
         if targets := tables.pop(TARGETS, None):
             at = asked.setdefault(record.settings["threads"], {})
             at.update({(label, most): cells for label, most, *cells in targets["rows"]})
         parts = [dependencies(record), *(markdown(one) for one in tables.values())]
-        found[record.name] = "\n\n".join(parts)
+        blocks[record.name] = "\n\n".join(parts)
     if asked:
-        found[TARGETS] = markdown(_side_by_side(asked))
-    return found
+        blocks[TARGETS] = markdown(_side_by_side(asked))
+    return blocks
 
 
 def _side_by_side(asked: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -54,9 +54,9 @@ def _side_by_side(asked: dict[int, dict[str, Any]]) -> dict[str, Any]:
     columns = ["target", "at most"]
     for threads in asked:
         columns += [f"{threads} thread{'s' * (threads > 1)}", ""]
-    keys = dict.fromkeys(key for found in asked.values() for key in found)
+    keys = dict.fromkeys(key for cells in asked.values() for key in cells)
     rows = [
-        [*key, *(cell for found in asked.values() for cell in found.get(key, ("", "")))]
+        [*key, *(cell for cells in asked.values() for cell in cells.get(key, ("", "")))]
         for key in keys
     ]
     return {"caption": TARGET_CAPTION, "columns": columns, "rows": rows, "note": ""}

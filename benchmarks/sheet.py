@@ -84,9 +84,9 @@ TARGET_COLUMNS = ["target", "at most", "found", ""]
 TARGET_CAPTION = "Targets: medians over the rounds of ratios within one run"
 
 
-def target(label: str, at_most: float, found: float) -> list[str]:
+def target(label: str, at_most: float, ratio: float) -> list[str]:
     """A row of a table of targets."""
-    return [label, f"{at_most:.2f}", f"{found:.2f}", "met" if found <= at_most else "**not met**"]
+    return [label, f"{at_most:.2f}", f"{ratio:.2f}", "met" if ratio <= at_most else "**not met**"]
 
 
 def _rounded(seconds: list[float]) -> list[float]:

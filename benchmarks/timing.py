@@ -45,7 +45,7 @@ def timed(run: Callable[[], Any]) -> Timed:
 def interleaved(
     variants: Mapping[str, Timed], rounds: int, warmed: Container[str] | None = None
 ) -> dict[str, Times]:
-    """Every variant once a round, after one round that is not counted.
+    """Every variant once per round, after one round that is not counted.
 
     Neighbours on the machine then disturb all variants alike.
 

@@ -65,14 +65,14 @@ class Worker:
 @contextlib.contextmanager
 def workers(script: str, arguments: Mapping[str, str]) -> Iterator[dict[str, Worker]]:
     """A worker for each variant, by name."""
-    found: dict[str, Worker] = {}
+    started: dict[str, Worker] = {}
     try:
         for name, argument in arguments.items():
-            found[name] = Worker(script, argument)
+            started[name] = Worker(script, argument)
             note(f"built: {name}")
-        yield found
+        yield started
     finally:
-        for worker in found.values():
+        for worker in started.values():
             worker.close()
 
 
@@ -85,8 +85,8 @@ def serve(run: Callable[[], Any], facts: Callable[[], dict[str, Any]] = dict) ->
     """
     answers, idle, peak = sys.stdout, peak_mb(), 0.0
 
-    def answer(found: dict[str, Any]) -> None:
-        print(json.dumps(found), file=answers, flush=True)
+    def answer(facts: dict[str, Any]) -> None:
+        print(json.dumps(facts), file=answers, flush=True)
 
     with contextlib.redirect_stdout(sys.stderr):
         answer({})

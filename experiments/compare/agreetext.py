@@ -62,7 +62,7 @@ def quality(run: LoadedRun) -> RuleQuality:
 
 
 def grid(row: str, decode: str) -> tuple[int, ...]:
-    """AR has one cost, a call a token; eight chains are worth it at few steps only."""
+    """AR has one cost, a call per token; eight chains are worth it at few steps only."""
     if not uses_steps(row):
         return (CLAUSES * agreetext.CLAUSE_LENGTH,)
     return STEPS_J[:4] if decode == BEST else STEPS_J
@@ -86,14 +86,16 @@ def render(entries: Mapping[str, Entry]) -> str:
     worst = max(cell.metrics[VALID].se or 0.0 for cell in cells)
     counts = " or ".join(str(n) for n in sorted({cell.samples or 0 for cell in cells}))
     parts = [
-        f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats a token.",
-        markdown_table(["row", "weights", "steps", "NELBO, nats a token", "minus H / L"], losses),
-        markdown_table(["valid share (method's calls / network calls a sample)", *columns], valid),
+        f"AgreeText, C = {CLAUSES}, H / L = {best:.4f} nats per token.",
+        markdown_table(["row", "weights", "steps", "NELBO, nats per token", "minus H / L"], losses),
+        markdown_table(
+            ["valid share (method's calls / network calls per sample)", *columns], valid
+        ),
         markdown_table(
             ["configuration entropy, nats (perfect texts)", *columns],
             by_steps(entries, ROWS, STEPS_J, _entropy),
         ),
-        f"{counts} samples a cell; standard errors are at most {worst:.3f}.",
+        f"{counts} samples per cell; standard errors are at most {worst:.3f}.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -29,7 +29,7 @@ def components(row: str) -> int | None:
 
 
 def candidates(row: str) -> int:
-    """Chains that ``best`` chooses from: one a component where there are several, else eight."""
+    """Chains that ``best`` chooses from: one per component where there are several, else eight."""
     M = components(row)
     return CANDIDATES if M in (None, 1) else M
 

@@ -26,13 +26,13 @@ def tables(records: Path) -> dict[str, str]:
 
 
 def _records(records: Path, corpus: str) -> list[Record]:
-    found = read_records(records / corpus)
-    if not found:
+    kept = read_records(records / corpus)
+    if not kept:
         raise UserError(
             f"{records / corpus} holds no record: copy the comparison's folder of records there."
         )
-    check_comparable(found, f"comparison on {corpus}")
-    return found
+    check_comparable(kept, f"comparison on {corpus}")
+    return kept
 
 
 def _agreetext(records: Path) -> str:
@@ -40,7 +40,7 @@ def _agreetext(records: Path) -> str:
 
 
 def _sotu(records: Path) -> str:
-    found = _records(records, "sotu")
-    ends = {one.row: one for one in found if one.row in END_NAMES}
-    entries: dict[str, Entry] = collect(found, sotu.ROWS)
+    kept = _records(records, "sotu")
+    ends = {one.row: one for one in kept if one.row in END_NAMES}
+    entries: dict[str, Entry] = collect(kept, sotu.ROWS)
     return render(entries, sotu.ROWS, ends, f"gen_ppl[{ends['real'].setting('judge.label')}]")

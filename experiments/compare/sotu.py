@@ -104,7 +104,7 @@ def compare(
 
 
 def ends_of(comparison: Comparison, run: LoadedRun, quality: TextQuality) -> dict[str, Record]:
-    """Records of held-out text and of the same with its words shuffled, measured once a corpus."""
+    """Records of held-out text and of the same with shuffled words, measured once per corpus."""
     records = RunRecords(run, comparison.folder, comparison.seed, of_data=True)
     settings = {
         "length": int(run.config.model.length),
@@ -117,5 +117,5 @@ def ends_of(comparison: Comparison, run: LoadedRun, quality: TextQuality) -> dic
     known = {end: record for end, cell in cells.items() if (record := records.find(cell))}
     if len(known) == len(cells):
         return known
-    found = both_ends(run, quality, comparison.samples, comparison.seed)
-    return {end: records.write(cell, found[end]) for end, cell in cells.items()}
+    estimates = both_ends(run, quality, comparison.samples, comparison.seed)
+    return {end: records.write(cell, estimates[end]) for end, cell in cells.items()}

@@ -18,13 +18,13 @@ def by_steps(
     """A line for each row and decoding, ``text`` of its cell under each J."""
     for name, entry in entries.items():
         for decode in rows[name].decodings:
-            found = {steps_of(cell): cell for cell in entry.under(decode)}
-            texts = [text(found[J]) if J in found else "" for J in steps]
+            cells = {steps_of(cell): cell for cell in entry.under(decode)}
+            texts = [text(cells[J]) if J in cells else "" for J in steps]
             yield [row_label(name, decode), *texts]
 
 
 def calls(cell: Record) -> str:
-    """The method's own count and what was run, a sample."""
+    """The method's own count and what was run, per sample."""
     return f"({cell.value('calls'):g} / {cell.value('network_calls'):.1f})"
 
 

@@ -46,12 +46,12 @@ def render(
     judged = by_steps(entries, rows, steps, lambda one: f"{_figure(one, metric)} {calls(one)}")
     counts = sorted({cell.samples or 0 for cell in cells})
     parts = [
-        markdown_table(["row", "weights", "steps", "NELBO, nats a token"], losses),
+        markdown_table(["row", "weights", "steps", "NELBO, nats per token"], losses),
         markdown_table([f"the scale's ends, judge {judged_by}", metric, DIVERSITY], scale),
-        markdown_table([f"{metric} (method's calls / network calls a sample)", *columns], judged),
+        markdown_table([f"{metric} (method's calls / network calls per sample)", *columns], judged),
         markdown_table([DIVERSITY, *columns], by_steps(entries, rows, steps, _diversity)),
         *_attribution(entries, metric),
-        f"{' or '.join(map(str, counts))} samples a cell; ± is a standard error, of perplexities "
+        f"{' or '.join(map(str, counts))} samples per cell; ± is a standard error, of perplexities "
         "by a bootstrap over samples. Entropies are in nats: the mean over samples of a sample's "
         "own unigram entropy, and that of all samples together.",
     ]
@@ -94,5 +94,6 @@ def _diversity(cell: Record) -> str:
     return " / ".join(f"{cell.value(name):.{digits}f}" for name, digits in names)
 
 
-def _with_error(found: Estimate, digits: int) -> str:
-    return f"{found.value:.{digits}f}" + ("" if found.se is None else f" ± {found.se:.{digits}f}")
+def _with_error(estimate: Estimate, digits: int) -> str:
+    error = "" if estimate.se is None else f" ± {estimate.se:.{digits}f}"
+    return f"{estimate.value:.{digits}f}{error}"

@@ -112,4 +112,4 @@ def rates_note(groups: Sequence[Group], name: str) -> str:
 def samples_note(groups: Sequence[Group], *path: str) -> str:
     """How many samples were drawn of each run."""
     counts = sorted({int(n) for group in groups for n in group.values(*path, "samples")})
-    return f"{' or '.join(f'{n:,}' for n in counts)} samples a run." if counts else ""
+    return f"{' or '.join(f'{n:,}' for n in counts)} samples per run." if counts else ""

@@ -49,11 +49,11 @@ def draw(study: str, records: Sequence[Record], path: Path) -> bool:
 
 
 def _by_components(records: Sequence[Record]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    measured: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for record in records:
         if recipe_of(record).form == "analytic":
-            found[recipe_of(record).components].append(measured_values(record))
-    return dict(sorted(found.items()))
+            measured[recipe_of(record).components].append(measured_values(record))
+    return dict(sorted(measured.items()))
 
 
 def _log_axis(axes: Any, ticks: Sequence[int], label: str) -> None:
@@ -63,12 +63,12 @@ def _log_axis(axes: Any, ticks: Sequence[int], label: str) -> None:
     axes.grid(alpha=0.25)
 
 
-def _seeds(axes: Any, found: dict[int, list[float]], color: str, label: str) -> None:
+def _seeds(axes: Any, values: dict[int, list[float]], color: str, label: str) -> None:
     """Mean over seeds as a line, each seed as a dot."""
-    M = list(found)
-    axes.plot(M, [np.mean(found[m]) for m in M], "-", color=color, label=label, zorder=3)
+    M = list(values)
+    axes.plot(M, [np.mean(values[m]) for m in M], "-", color=color, label=label, zorder=3)
     for m in M:
-        axes.plot([m] * len(found[m]), found[m], "o", color=color, ms=4, alpha=0.8, zorder=3)
+        axes.plot([m] * len(values[m]), values[m], "o", color=color, ms=4, alpha=0.8, zorder=3)
 
 
 def _sweep(corpus: str) -> Callable[[Any, Sequence[Record]], None]:
@@ -241,7 +241,7 @@ def _agreetext(axes: Any, records: Sequence[Record]) -> None:
     axes[0].plot(M, exact, "--", color=BLUE, label="best known, mixture objective")
     axes[0].axhline(0.0, color=ORANGE, ls="--", label="exact optimum, marginal NELBO")
     _log_axis(axes[0], M, "components M")
-    axes[0].set_ylabel("nats a token, less H/L")
+    axes[0].set_ylabel("nats per token, less H/L")
     axes[0].set_title("losses against the entropy", fontsize=10)
     axes[0].legend(fontsize=8)
     colors = {1: GREY, 2: RED, 4: GREEN, 8: BLUE, 16: ORANGE}

@@ -35,7 +35,7 @@ from lkf_plugin.train.seeding import derive_seed, seed_position
 
 HELD_OUT = "held out"  # apart from every training step's draws
 ROWS = 10_000
-CHUNK = 1000  # rows a seed
+CHUNK = 1000  # rows per seed
 SLICE = 50  # rows scored at once: small enough for a processor's cache
 STEPS_J = (1, 2, 4, 8, 16, 32)
 SAMPLES = 512
@@ -124,7 +124,7 @@ def measure_likelihood(
 def measure_support(
     backbone: LatentKernelBackbone, corpus: HiddenAgreement, recipe: Recipe
 ) -> dict[str, Any]:
-    """In-support rate, recall and entropy of the value against J, one frozen component a sample."""
+    """In-support rate, recall and entropy of the value over J, one frozen component per sample."""
     rates, recalls, entropies = [], [], []
     for J in STEPS_J:
         x_GL, _ = frozen_samples(backbone, corpus.length, SAMPLES, J, seed=1, form=recipe.form)
@@ -156,16 +156,16 @@ def measure_probe(
     M = recipe.components
     points = []
     for t, s in GRID:
-        found = information_at(law, corpus.sample, corpus.mask_id, t, s)
+        step = information_at(law, corpus.sample, corpus.mask_id, t, s)
         points.append(
             {
                 "t": t,
                 "s": s,
-                "information": found.information,
-                "total_correlation": found.total_correlation,
+                "information": step.information,
+                "total_correlation": step.total_correlation,
                 "information_exact": float(corpus.information(t, s, M)),
                 "total_correlation_exact": float(corpus.captured_correlation(t, s, M)),
-                "total_correlation_ceiling": found.total_correlation_ceiling,
+                "total_correlation_ceiling": step.total_correlation_ceiling,
             }
         )
     return {"points": points}
@@ -206,16 +206,16 @@ def measure_shuffle(
     x_1L = torch.full((1, corpus.length), corpus.mask_id)
     logw_BM, logp_BMLV = network_law(backbone, recipe.form)(x_1L, 0.0, 1.0)
     generator = torch.Generator().manual_seed(3)
-    found: dict[str, Any] = {"samples": samples}
+    figures: dict[str, Any] = {"samples": samples}
     for shuffle in SHUFFLES:
         x_SL = draw_step(logw_BM[0], logp_BMLV[0], samples, generator, shuffle)
-        found[f"chain_{shuffle}"] = chain_total_correlation(x_SL)
-        found[f"plug_in_{shuffle}"] = plug_in_total_correlation(x_SL)
+        figures[f"chain_{shuffle}"] = chain_total_correlation(x_SL)
+        figures[f"plug_in_{shuffle}"] = plug_in_total_correlation(x_SL)
     independent_SL = torch.randint(corpus.values, (samples, corpus.length), generator=generator)
-    found["plug_in_factorized"] = plug_in_total_correlation(independent_SL)
-    found["chain_factorized"] = chain_total_correlation(independent_SL)
-    found["estimator"] = step_information(logw_BM[0], logp_BMLV[0]).total_correlation
-    return found
+    figures["plug_in_factorized"] = plug_in_total_correlation(independent_SL)
+    figures["chain_factorized"] = chain_total_correlation(independent_SL)
+    figures["estimator"] = step_information(logw_BM[0], logp_BMLV[0]).total_correlation
+    return figures
 
 
 def measure_selection(
@@ -230,11 +230,11 @@ def measure_selection(
     # the same chains again: a chain is a function of its sample, component and seed
     x_GL, _ = frozen_samples(backbone, corpus.length, samples, 1, seed=5, component_G=chosen_G)
     routed_GL, _ = frozen_samples(backbone, corpus.length, samples, 1, seed=5)
-    found: dict[str, Any] = {"samples": samples}
+    figures: dict[str, Any] = {"samples": samples}
     for name, rows_GL in (("argmin", decoded.x_GL), ("softmax", x_GL), ("router", routed_GL)):
-        found[name] = {
+        figures[name] = {
             "in_support": rate_of(corpus.in_support(rows_GL)),
             "distinct_values": round(corpus.recall(rows_GL) * corpus.values),
             "value_entropy": corpus.value_entropy(rows_GL),
         }
-    return found
+    return figures

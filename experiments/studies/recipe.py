@@ -65,7 +65,7 @@ class Recipe:
             holds, then falls to zero over the last 40%).
         objective: two_time (paper, Eq. nll) or mixture (Eq. x0loss).
         form: two_time's law of a masked position: analytic or learned.
-        lambda_ent, lambda_lb: router regulariser, nats a sequence.
+        lambda_ent, lambda_lb: router regulariser, nats per sequence.
         ties: what is done about components that own the same values (see ``ties.py``).
         latent_emb_std, latent_film_std: spread of the latent's parameters at the start.
         width, blocks: of the network.

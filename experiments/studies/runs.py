@@ -143,10 +143,10 @@ def group_runs(records: Iterable[Record]) -> list[Group]:
     Raises:
         UserError: two records of one recipe and seed, which would count it twice.
     """
-    found: dict[Recipe, dict[tuple[bool, int], Record]] = {}
+    by_recipe: dict[Recipe, dict[tuple[bool, int], Record]] = {}
     for record in records:
         recipe = recipe_of(record)
-        starts = found.setdefault(replace(recipe, seed=0, perturb=False), {})
+        starts = by_recipe.setdefault(replace(recipe, seed=0, perturb=False), {})
         start = (recipe.perturb, recipe.seed)
         if start in starts:
             raise UserError(
@@ -154,7 +154,7 @@ def group_runs(records: Iterable[Record]) -> list[Group]:
                 "are of one run: remove one."
             )
         starts[start] = record
-    groups = [Group(r, tuple(starts[s] for s in sorted(starts))) for r, starts in found.items()]
+    groups = [Group(r, tuple(starts[s] for s in sorted(starts))) for r, starts in by_recipe.items()]
     return sorted(groups, key=lambda g: (g.recipe.components, g.recipe.form, g.recipe.ties,
                                          g.recipe.steps, g.recipe.digest))  # fmt: skip
 
@@ -177,12 +177,12 @@ def with_gaps(
     plan: dict[Hashable, Recipe] = {}
     for recipe in planned(study):
         plan.setdefault(key(recipe), recipe)
-    found: dict[Hashable, list[Group]] = {}
+    by_key: dict[Hashable, list[Group]] = {}
     for group in groups:
-        found.setdefault(key(group.recipe), []).append(group)
+        by_key.setdefault(key(group.recipe), []).append(group)
     rows: list[tuple[Recipe, Group | None]] = []
-    for one in dict.fromkeys([*plan, *found]):
-        rows += [(group.recipe, group) for group in found.get(one, [])] or [(plan[one], None)]
+    for one in dict.fromkeys([*plan, *by_key]):
+        rows += [(group.recipe, group) for group in by_key.get(one, [])] or [(plan[one], None)]
     return rows
 
 
@@ -190,7 +190,7 @@ def spread(values: Sequence[float], digits: int, alone: str = " (1 seed)") -> st
     """Mean ± standard deviation over seeds.
 
     Args:
-        values: one a seed.
+        values: one per seed.
         digits: after the point.
         alone: follows the value of a single seed.
     """
@@ -246,15 +246,15 @@ def name_seeds(seeds: Sequence[int]) -> str:
 
 def origin(records: Iterable[Record]) -> str:
     """Machines and torch versions behind records, as one sentence."""
-    found = []
+    machines = []
     for record in records:
         machine = record.machine
         threads = f"{machine['threads']} thread" + ("s" if machine["threads"] != 1 else "")
         cpu = f"{machine['cpu']}, {machine['cores']} cores, {threads}"
         gpu = [str(machine["gpu"])] if machine["gpu"] else []
         torch = f"torch {record.libraries['torch']}"
-        found.append(", ".join([*gpu, cpu, str(machine["system"]), torch]))
-    return f"Machine: {'; '.join(dict.fromkeys(found))}."
+        machines.append(", ".join([*gpu, cpu, str(machine["system"]), torch]))
+    return f"Machine: {'; '.join(dict.fromkeys(machines))}."
 
 
 def note(groups: Sequence[Group], label: Callable[[Recipe], str] = describe) -> str:

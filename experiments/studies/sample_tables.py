@@ -42,7 +42,7 @@ from lkf_plugin.records.record import Record
 
 
 def support(records: Sequence[Record]) -> str:
-    """In-support rate and recall of one frozen component a sample, against J."""
+    """In-support rate and recall of one frozen component per sample, against J."""
     groups = group_runs(records)
     rows = []
     for recipe, group in with_gaps("support", groups, lambda r: r.components):
@@ -162,7 +162,7 @@ def _less_one(group: Group, groups: Sequence[Group], name: str) -> str:
         return ""
     one = dict(zip(ones[-1].seeds, ones[-1].values(name), strict=True))
     pairs = zip(group.seeds, group.values(name), strict=True)
-    found = [value - one[seed] for seed, value in pairs if seed in one]
+    gains = [value - one[seed] for seed, value in pairs if seed in one]
     unlike = ones[-1].recipe.steps
     remark = "" if unlike == steps else f" (M = 1: {unlike} steps)"
-    return spread(found, 4) + remark if found else ""
+    return spread(gains, 4) + remark if gains else ""

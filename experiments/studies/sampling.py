@@ -106,7 +106,7 @@ def best_of_components(
     seed: int = 0,
     two_time: bool = True,
 ) -> Decoded:
-    """One chain a component, the lowest NELBO wins; the scores of all are returned."""
+    """One chain per component, the lowest NELBO wins; the scores of all are returned."""
     asked = request(backbone, length, samples, steps, seed, two_time)
     settings = {"selector": "nelbo", "score_draws": 4, "shared_noise": False, "min_prior": None}
     return best_of_m(asked, settings)

@@ -123,10 +123,10 @@ def ties(records: Records) -> str:
         if group is None:
             rows.append([*head, "", NOT_RUN, "", "", "", ""])
             continue
-        found = group.values(I)
+        values = group.values(I)
         rows.append([
-            *head, str(recipe.steps), by_seed(found, 3),
-            f"{sum(value >= aim for value in found)}/{len(found)}", spread(found, 3),
+            *head, str(recipe.steps), by_seed(values, 3),
+            f"{sum(value >= aim for value in values)}/{len(values)}", spread(values, 3),
             by_seed(group.values(EXCESS), 4), spread(group.values(EXCESS), 4),
         ])  # fmt: skip
     header = ("M", "remedy", "steps", "I by seed", f"seeds with I >= {aim:.2f}", "I",

@@ -36,9 +36,9 @@ def mixture_gaps(trials: int, seed: int = 0) -> dict[str, Any]:
         mixture = random_mixture(5, 4, 4, generator, 2.0)
         if trial % 10 == 0:  # near the best mixture the bounds are tightest
             mixture = fit(x_XL, chance_X, mixture, 30)
-        found = mixture_gap(chance_X, x_XL, mixture)
-        slacks.append(found.slack)
-        ceilings.append(found.slack_of_ceiling)
+        gap = mixture_gap(chance_X, x_XL, mixture)
+        slacks.append(gap.slack)
+        ceilings.append(gap.slack_of_ceiling)
     equal = mixture_gap(*agreement(4, 4))
     return {
         "trials": trials,

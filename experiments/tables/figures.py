@@ -112,17 +112,17 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
     colors = {1: BLUE, 4: GREEN, 8: ORANGE}
     shown.sort(key=lambda record: record.metrics["pooled_entropy"].value)
     for i, record in enumerate(shown):
-        found, pooled = lookup.figure(record), record.metrics["pooled_entropy"]
-        assert found is not None
+        quality, pooled = lookup.figure(record), record.metrics["pooled_entropy"]
+        assert quality is not None
         axes.errorbar(
-            pooled.value, found.value, found.se or 0.0, pooled.se or 0.0,
+            pooled.value, quality.value, quality.se or 0.0, pooled.se or 0.0,
             color=colors.get(record.num_components, GREY), marker="o", markersize=5,
             elinewidth=0.6, linestyle="", label=f"{i + 1}  M={record.num_components} "
             f"{record.row}",
         )  # fmt: skip
         lift = (5, -11, 16, -22)[i % 4]
         axes.annotate(
-            str(i + 1), (pooled.value, found.value), xytext=(0, lift), textcoords="offset points",
+            str(i + 1), (pooled.value, quality.value), xytext=(0, lift), textcoords="offset points",
             fontsize=8, ha="center",
         )  # fmt: skip
     axes.set_xlabel("entropy of the pooled samples, nats")
@@ -136,15 +136,15 @@ def _probe(lookup: Lookup, path: Path) -> Path | None:
     """Agreement and rank correlation of the early evidence with the full selector."""
     import matplotlib.pyplot as plt
 
-    found: dict[int, list[Record]] = {}
+    probes: dict[int, list[Record]] = {}
     for record in lookup.records:
         if record.policy == "probe":
-            found.setdefault(record.num_components, []).append(record)
-    if not found:
+            probes.setdefault(record.num_components, []).append(record)
+    if not probes:
         return None
     figure, axes = plt.subplots(figsize=(5.6, 4.0))
-    for M, color in zip(sorted(found), (BLUE, ORANGE, GREEN, RED), strict=False):
-        records = sorted(found[M], key=lambda r: int(r.setting("decode.probe_step")))
+    for M, color in zip(sorted(probes), (BLUE, ORANGE, GREEN, RED), strict=False):
+        records = sorted(probes[M], key=lambda r: int(r.setting("decode.probe_step")))
         j = [int(r.setting("decode.probe_step")) for r in records]
         for name, style in (("probe_agreement", "o-"), ("probe_rank_correlation", "s--")):
             pairs = [
@@ -156,7 +156,7 @@ def _probe(lookup: Lookup, path: Path) -> Path | None:
                 label = f"{name.removeprefix('probe_').replace('_', ' ')}, M={M}"
                 axes.plot(*zip(*pairs, strict=True), style, color=color, label=label, markersize=5)
     axes.set_xscale("log", base=2)
-    every = [record for records in found.values() for record in records]
+    every = [record for records in probes.values() for record in records]
     ticks = sorted({int(record.setting("decode.probe_step")) for record in every})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xlabel("steps before the evidence is read")

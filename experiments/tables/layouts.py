@@ -190,17 +190,17 @@ def probedepth(lookup: Lookup) -> Table:
     table = Table("probedepth", f"Committing to the evidence after j of {last} steps", columns)
     same = paper_corpus(lookup) == paper.LM1B and last == J_LAST
     for i, j in enumerate(paper.PROBE_J):
-        found = {M: lookup.find(M, f"probe.j{j}.shared", last) for M in MIXTURES}
+        record_of = {M: lookup.find(M, f"probe.j{j}.shared", last) for M in MIXTURES}
         entries = []
         for M in MIXTURES:
             number = paper.PROBE_AGREEMENT[M][i] if same else None
-            entries.append(plain(lookup, found[M], "probe_agreement", number))
+            entries.append(plain(lookup, record_of[M], "probe_agreement", number))
         for M in MIXTURES:
             number = paper.PROBE_RHO[M][i] if same and M in paper.PROBE_RHO else None
-            entries.append(plain(lookup, found[M], "probe_rank_correlation", number))
+            entries.append(plain(lookup, record_of[M], "probe_rank_correlation", number))
         for M in MIXTURES:
             number = paper.PROBE_PPL[M][i] if same else None
-            entries.append(lookup.entry(found[M], number))
+            entries.append(lookup.entry(record_of[M], number))
         table.rows.append((f"j={j}", f"Mj+{last}-j", entries))
     return table
 

@@ -49,8 +49,8 @@ class Lookup:
 
     def value(self, record: Record | None, name: str) -> float | None:
         """A metric's value."""
-        found = self.figure(record, name)
-        return None if found is None else found.value
+        estimate = self.figure(record, name)
+        return None if estimate is None else estimate.value
 
     def entry(
         self,

@@ -150,7 +150,7 @@ def caption(records: Sequence[Record], metric: str | None, higher_is_better: boo
         f"Figure: {metric or 'none'} ({direction}); the paper's numbers are gen-PPL under "
         f"GPT-2-large. Corpus {first.corpus}, L={first.setting('length')}, "
         f"wrap={first.labels.get('wrap')}, tokenizer {first.labels.get('tokenizer')}, "
-        f"{first.samples} samples a cell, {judge}, EMA {first.setting('ema')}, "
+        f"{first.samples} samples per cell, {judge}, EMA {first.setting('ema')}, "
         f"{first.precision}, seed {first.setting('seed')}, trained for {', '.join(trained)} steps, "
         f"code {first.code}."
     )

@@ -79,9 +79,9 @@ def _gpu() -> Row:
     if not torch.cuda.is_available():
         return Row("GPU", "none", "runs on the CPU in 32-true: small models only")
     first = torch.cuda.get_device_properties(0)
-    found = f"{torch.cuda.device_count()} x {first.name}, {first.total_memory / GIB:.0f} GiB"
+    devices = f"{torch.cuda.device_count()} x {first.name}, {first.total_memory / GIB:.0f} GiB"
     half = "bf16-mixed" if torch.cuda.is_bf16_supported() else "no bf16: set trainer.precision"
-    return Row("GPU", found, half)
+    return Row("GPU", devices, half)
 
 
 def _flash_attn() -> Row:
@@ -92,8 +92,10 @@ def _flash_attn() -> Row:
 
 def _fused_heads() -> Row:
     kernels = {"liger": "liger_kernel", "cce": "cut_cross_entropy"}
-    found = [name for name, module in kernels.items() if importlib.util.find_spec(module)]
-    return Row("fused heads", ", ".join(found) or "none", "loss.token_head; chunked needs neither")
+    installed = [name for name, module in kernels.items() if importlib.util.find_spec(module)]
+    return Row(
+        "fused heads", ", ".join(installed) or "none", "loss.token_head; chunked needs neither"
+    )
 
 
 def _mdlm() -> Row:

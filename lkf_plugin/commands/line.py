@@ -111,15 +111,15 @@ def of_run(folder: Path, given: Sequence[str]) -> list[str]:
     settings = load_settings(folder)
     if settings is None:
         raise UserError(f"{folder} is no run folder: it has no config.yaml.")
-    found = command_line_of(settings)
-    if not found.exact:
+    line = command_line_of(settings)
+    if not line.exact:
         raise UserError(
             f"The settings of {folder} are of another version: name them by hand "
             f"(python main.py run_dir={folder} ...)."
         )
     cache = word(settings["data"]["cache_dir"])
     places = [f"run_dir={word(str(folder.resolve()))}", f"data.cache_dir={cache}"]
-    own = [one for one in (*found.overrides, *places) if not _replaced(one, given)]
+    own = [one for one in (*line.overrides, *places) if not _replaced(one, given)]
     return [*own, *given]
 
 

@@ -62,7 +62,7 @@ def wrapped(documents: Iterable[Encoded], length: int, bos: int, eos: int) -> It
 def unwrapped(
     documents: Iterable[Encoded], length: int, bos: int, eos: int, pad: int
 ) -> Iterator[Block]:
-    """One sequence a document: BOS, its first ``length - 2`` tokens, EOS, padding on the right.
+    """One sequence per document: BOS, its first ``length - 2`` tokens, EOS, padding on the right.
 
     For BERT these are the rows of ``tokenizer(text, padding="max_length", truncation=True)``. The
     mask is 1 on tokens, BOS and EOS, 0 on padding.

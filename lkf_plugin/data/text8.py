@@ -35,7 +35,7 @@ _CUTS["test"] = (95_000_000, 100_000_000)
 
 
 class Text8Tokenizer(PreTrainedTokenizer):
-    """One token a character, lower-cased; 35 entries, mask 4 (MDLM, ``Text8Tokenizer``).
+    """One token per character, lower-cased; 35 entries, mask 4 (MDLM, ``Text8Tokenizer``).
 
     It has no files: save and load it by its name ``text8``.
     """

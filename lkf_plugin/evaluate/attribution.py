@@ -5,7 +5,7 @@ gain". Neither the entropy of the samples nor the control of one component with 
 shows it. What does: each component alone, its share among the picks, and the pick without the
 favourite. All of it comes from the pool that was selected from; no further sampling is needed.
 
-Shape legend: S samples, C candidates a sample, L positions.
+Shape legend: S samples, C candidates per sample, L positions.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ def attribution(
     Args:
         samples: a pool whose candidate c is component c (best_of_m).
         quality: what judges.
-        judged: chains a component that are judged; None is all.
+        judged: chains per component that are judged; None is all.
     """
     candidates_SCL, score_SC = _pool(samples)
     exists_SC = score_SC.isfinite()
     M, S = exists_SC.shape[1], exists_SC.shape[0]
-    found = {f"share[{k}]": _share(samples.component_G == k) for k in range(M)}
-    found["share_entropy"] = share_entropy(samples.component_G, M)
+    estimates = {f"share[{k}]": _share(samples.component_G == k) for k in range(M)}
+    estimates["share_entropy"] = share_entropy(samples.component_G, M)
     for k in range(M):
         chains = candidates_SCL[exists_SC[:, k], k][:judged]
         solo = quality.figure(chains) if len(chains) else None
         if solo is not None:
-            found[f"{quality.metric}.solo[{k}]"] = solo
+            estimates[f"{quality.metric}.solo[{k}]"] = solo
     favourite = int(torch.bincount(samples.component_G, minlength=M).argmax())
-    found["favourite"] = Estimate(float(favourite), None, S)
+    estimates["favourite"] = Estimate(float(favourite), None, S)
     rest_SC = score_SC.clone()
     rest_SC[:, favourite] = torch.inf
     left_S = rest_SC.isfinite().any(-1)
     if left_S.all():
-        found |= _pick(candidates_SCL, rest_SC, quality, WITHOUT_FAVOURITE)
-    return found
+        estimates |= _pick(candidates_SCL, rest_SC, quality, WITHOUT_FAVOURITE)
+    return estimates
 
 
 def one_fewer(samples: Decoded, quality: Quality) -> dict[str, Estimate]:
@@ -148,11 +148,11 @@ def _pick(
     candidates_SCL: Tensor, score_SC: Tensor, quality: Quality, suffix: str
 ) -> dict[str, Estimate]:
     ids_SL = candidates_SCL[torch.arange(len(score_SC)), score_SC.argmin(-1)]
-    found = {f"pooled_entropy.{suffix}": pooled_entropy(as_sequences(ids_SL))}
+    estimates = {f"pooled_entropy.{suffix}": pooled_entropy(as_sequences(ids_SL))}
     figure = quality.figure(ids_SL)
     if figure is not None:
-        found[f"{quality.metric}.{suffix}"] = figure
-    return found
+        estimates[f"{quality.metric}.{suffix}"] = figure
+    return estimates
 
 
 def _share(chosen_S: Tensor) -> Estimate:

@@ -34,7 +34,7 @@ def row_name(settings: Mapping[str, Any]) -> str:
         component = options.component
         tell("component", "random" if component == "random" else f"k{component}")
     if selects:
-        if policy != "best_of_m":  # which has one candidate a component
+        if policy != "best_of_m":  # which has one candidate per component
             tell("num_candidates", f"n{options.num_candidates}")
         tell("selector", options.selector)
         if options.selector in ("softmax", "centred"):

@@ -127,9 +127,9 @@ def _line(record: Record, metric: str | None) -> str:
     parts = []
     for key in shown:
         if key in record.metrics:
-            found = record.metrics[key]
-            error = "" if found.se is None else f" +- {found.se:.2g}"
-            parts.append(f"{key} {found.value:.4g}{error}")
+            estimate = record.metrics[key]
+            error = "" if estimate.se is None else f" +- {estimate.se:.2g}"
+            parts.append(f"{key} {estimate.value:.4g}{error}")
     spent = record.value("calls")
     calls = "" if spent is None else f"; {spent:g} calls"
     return f"{record.name}: {', '.join(parts)}{calls}"
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a file of configs/decode with changes; repeat for more (default: commit)",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), help="J")
-    parser.add_argument("--samples", type=int, default=128, help="samples a cell")
+    parser.add_argument("--samples", type=int, default=128, help="samples per cell")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judge", help="causal language model: name, folder or smollm2")
     parser.add_argument(
@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequences", type=int, default=256, help="held-out sequences")
     parser.add_argument("--self-bleu", type=int, default=100, help="texts in self-BLEU; 0: none")
     parser.add_argument(
-        "--judged-chains", type=int, default=None, help="chains a component heard by the judge"
+        "--judged-chains", type=int, default=None, help="chains per component heard by the judge"
     )
     parser.add_argument(
         "--plain", action="store_true", help="samples only: no attribution, ends, likelihood"

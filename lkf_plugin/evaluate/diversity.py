@@ -150,7 +150,7 @@ def diversity(
     Raises:
         UserError: as the single functions do.
     """
-    found = {
+    estimates = {
         "entropy": sequence_entropy(sequences),
         "pooled_entropy": pooled_entropy(sequences),
         "distinct_1": distinct_n(sequences, 1),
@@ -159,12 +159,12 @@ def diversity(
         "punctuation_share": punctuation_share(texts),
     }
     if self_bleu_subset:
-        found["self_bleu"] = self_bleu(texts, self_bleu_subset, seed)
+        estimates["self_bleu"] = self_bleu(texts, self_bleu_subset, seed)
     if judge_sequences is not None:
-        found["judge_entropy"] = sequence_entropy(judge_sequences)
-        found["judge_pooled_entropy"] = pooled_entropy(judge_sequences)
-        found["judge_distinct_2"] = distinct_n(judge_sequences, 2)
-    return found
+        estimates["judge_entropy"] = sequence_entropy(judge_sequences)
+        estimates["judge_pooled_entropy"] = pooled_entropy(judge_sequences)
+        estimates["judge_distinct_2"] = distinct_n(judge_sequences, 2)
+    return estimates
 
 
 def _entropy(counts_V: np.ndarray) -> float:

@@ -61,7 +61,7 @@ class Evaluation:
         samples: a cell.
         seed: of the samples.
         batch_size: samples decoded at once; no number depends on it.
-        judged_chains: chains a component that the judge hears for its solo figure; None is all.
+        judged_chains: chains per component that the judge hears for its solo figure; None is all.
         reuse: whether a record that is there is taken as it is.
         featurizer: model whose features MAUVE compares; None leaves MAUVE out.
     """

@@ -128,7 +128,7 @@ def beside_of(
         config: of the run.
         self_bleu: texts that enter self-BLEU.
         attribution: ``components`` or ``one_fewer``.
-        judged_chains: chains a component that the judge hears alone.
+        judged_chains: chains per component that the judge hears alone.
         mauve: the featurizer.
     """
     return {

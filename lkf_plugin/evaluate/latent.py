@@ -66,7 +66,7 @@ def latent_information(
     assert first is not None
     weight_K = network.prior(start_1L)[0].exp()  # of the sequence latent
     mean_M = structure.marginals(network.potentials(start_1L))[0].exp().mean(0)
-    found = {
+    estimates = {
         "information": Estimate(first.information.value, first.information.se, draws),
         "total_correlation": Estimate(
             first.total_correlation.value, first.total_correlation.se, draws
@@ -75,7 +75,7 @@ def latent_information(
         "components_alive": Estimate(float((mean_M >= dead_threshold(len(mean_M))).sum()), None, 1),
     }
     if network.num_components == 1:
-        return found
+        return estimates
     engine = RolloutEngine(network, num_steps, run.config.sampling.eps)
     component_R = torch.multinomial(weight_K.cpu(), trajectories, True, generator=generator)
     rollouts = Rollouts.start(
@@ -90,9 +90,9 @@ def latent_information(
         open_states = [one for one in seen if one is not None]
         if open_states:
             values = [one.information.value for one in open_states]
-            found[f"information.step[{j}]"] = mean_and_error(values)
+            estimates[f"information.step[{j}]"] = mean_and_error(values)
             totals = [one.total_correlation.value for one in open_states]
-            found[f"total_correlation.step[{j}]"] = mean_and_error(totals)
+            estimates[f"total_correlation.step[{j}]"] = mean_and_error(totals)
         router_R = structure.entropy(network.potentials(rollouts.x_RL, engine.tau[j]))
-        found[f"router_entropy.step[{j}]"] = mean_and_error(router_R.cpu().numpy())
-    return found
+        estimates[f"router_entropy.step[{j}]"] = mean_and_error(router_R.cpu().numpy())
+    return estimates

@@ -3,7 +3,7 @@
 Only the marginal NELBO bounds the likelihood, so that only it becomes a perplexity. The mixture
 objective is a training loss at M > 1: it is reported in nats and never exponentiated.
 
-Shape legend: B sequences, L positions. Unit: nats a token.
+Shape legend: B sequences, L positions. Unit: nats per token.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def likelihood(
     (1 - eps) times the average, and both perplexities are given.
 
     Returns:
-        ``nelbo`` and ``mixture_objective`` (nats a token), ``elbo_ppl`` (MDLM's) and
+        ``nelbo`` and ``mixture_objective`` (nats per token), ``elbo_ppl`` (MDLM's) and
         ``elbo_ppl_integral``, and ``gamma_entropy[i]``: the entropy of the responsibilities in
         the i-th tenth of the noise levels.
     """
@@ -74,18 +74,18 @@ def likelihood(
             mixed_S[place] += mixture_B.cpu().numpy() / draws
             for tau, value in zip(tau_B.tolist(), entropy_B.tolist(), strict=True):
                 decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
-    found = nelbo_estimates(ratio_per_token(nll_S, tokens_S), eps)
-    found["mixture_objective"] = ratio_per_token(mixed_S, tokens_S)
+    estimates = nelbo_estimates(ratio_per_token(nll_S, tokens_S), eps)
+    estimates["mixture_objective"] = ratio_per_token(mixed_S, tokens_S)
     for i, values in enumerate(decile_values):
         if values:
-            found[f"gamma_entropy[{i}]"] = Estimate(float(np.mean(values)), None, len(values))
-    return found
+            estimates[f"gamma_entropy[{i}]"] = Estimate(float(np.mean(values)), None, len(values))
+    return estimates
 
 
 def _nats(
     run: LoadedRun, x_BL: Tensor, valid_BL: Tensor, tau_B: Tensor, u_BL: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted marginal and mixture terms of one draw, nats a sequence, and H(gamma) per group."""
+    """Weighted marginal and mixture terms of a draw, nats per sequence; H(gamma) per group."""
     module = run.module
     draws = CounterDraws(
         module.noise, module.mask_index, tau_B, u_BL, valid_BL, module._process_sigma
@@ -105,17 +105,17 @@ def nelbo_estimates(nelbo: Estimate, eps: float | None) -> dict[str, Estimate]:
     """The NELBO with its perplexities.
 
     Args:
-        nelbo: nats a token, the average over times on [eps, 1].
+        nelbo: nats per token, the average over times on [eps, 1].
         eps: the smallest time; None where nothing was averaged over times.
 
     Returns:
         ``nelbo``; ``elbo_ppl``, its exponential; with ``eps`` also ``elbo_ppl_integral``, that of
         (1 - eps) times it.
     """
-    found = {"nelbo": nelbo, "elbo_ppl": _exponential(nelbo, 1.0)}
+    estimates = {"nelbo": nelbo, "elbo_ppl": _exponential(nelbo, 1.0)}
     if eps is not None:
-        found["elbo_ppl_integral"] = _exponential(nelbo, 1 - eps)
-    return found
+        estimates["elbo_ppl_integral"] = _exponential(nelbo, 1 - eps)
+    return estimates
 
 
 def ratio_per_token(total_S: np.ndarray, tokens_S: np.ndarray) -> Estimate:

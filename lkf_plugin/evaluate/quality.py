@@ -99,12 +99,12 @@ class TextQuality:
             score: the judge's, where it has heard them already.
         """
         judged = self.judge.token_ids(texts, self.length) if self.judge else None
-        found = diversity(sequences, texts, judged, self.self_bleu_subset)
-        found["entropy_ceiling"] = Estimate(math.log(self.length), 0.0, len(texts))
+        estimates = diversity(sequences, texts, judged, self.self_bleu_subset)
+        estimates["entropy_ceiling"] = Estimate(math.log(self.length), 0.0, len(texts))
         figure = score.estimate() if score else self.figure_of_texts(texts)
         if figure is not None and self.metric is not None:
-            found[self.metric] = figure
-        return found
+            estimates[self.metric] = figure
+        return estimates
 
 
 @dataclass
@@ -184,5 +184,5 @@ def quality_for(
 
 @functools.cache
 def open_judge(name: str, device: str) -> Judge:
-    """A judge is loaded once a process."""
+    """A judge is loaded once per process."""
     return Judge(name, device=device)

@@ -53,18 +53,18 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
         raise UserError("mode=ppl_eval evaluated no sequence: raise trainer.limit_val_batches.")
     (errors,) = [one for one in _callbacks(trainer) if isinstance(one, SequenceErrors)]
     nelbo = Estimate(metrics["val/nll"], errors.se, errors.sequences)
-    found = nelbo_estimates(nelbo, smallest_time(config))
+    estimates = nelbo_estimates(nelbo, smallest_time(config))
     label = method_of(config).likelihood
     report: dict[str, Any] = {
         "metrics": metrics,
         **({"likelihood_of": label} if label else {}),
-        "likelihood": {name: dataclasses.asdict(one) for name, one in found.items()},
+        "likelihood": {name: dataclasses.asdict(one) for name, one in estimates.items()},
         **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
     }
     if trainer.is_global_zero:
         few = few_step_of_validation(run, errors.sequences)
         if few is not None:
-            found |= few.estimates
+            estimates |= few.estimates
             metrics |= {f"val/{name}": one.value for name, one in few.estimates.items()}
             report["metrics"] = metrics
             report["likelihood"] |= {n: dataclasses.asdict(e) for n, e in few.estimates.items()}
@@ -75,7 +75,7 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
         write_or_keep(target, json.dumps(report, indent=2) + "\n")
         share_file(target, folder / "ppl_eval.json")
         records = RunRecords(run, Path(config.run_dir) / RECORDS, config.seed, report["host"])
-        records.write(_cell(records, config, errors.sequences), found)
+        records.write(_cell(records, config, errors.sequences), estimates)
         for name, value in sorted(metrics.items()):
             print(f"{name} {value:.6f}")
         if label:

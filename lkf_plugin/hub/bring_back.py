@@ -116,15 +116,17 @@ def _checked_sizes(config: Mapping[str, Any], source: Path) -> dict[str, Any]:
         value = config.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise UserError(f"{source}/config.json is damaged: it has {key}={value!r}")
-    dropout, told = config.get("dropout"), config.get("time_conditioning")
+    dropout, conditioned = config.get("dropout"), config.get("time_conditioning")
     if config.get("network_type") not in ("lkf", "ddit"):
         raise UserError(f"{source}/config.json is damaged: it has no network_type lkf or ddit")
     if config.get("trunk") not in ("matched", "native"):
         raise UserError(f"{source}/config.json is damaged: it has no trunk matched or native")
     if not isinstance(dropout, int | float) or not math.isfinite(dropout):
         raise UserError(f"{source}/config.json is damaged: it has dropout={dropout!r}")
-    if not isinstance(told, bool):
-        raise UserError(f"{source}/config.json is damaged: it has time_conditioning={told!r}")
+    if not isinstance(conditioned, bool):
+        raise UserError(
+            f"{source}/config.json is damaged: it has time_conditioning={conditioned!r}"
+        )
     keys = (*_WHOLE, "network_type", "trunk", "dropout", "time_conditioning")
     return {key: config[key] for key in keys}
 

@@ -92,10 +92,10 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
     for row in rows[: config.sampling.num_sample_log]:
         print(f"--- {row['text']}")
     score = _score(config, judge, [sample.text for sample in samples])
-    found = _measure(quality, samples, score)
+    estimates = _measure(quality, samples, score)
     report: dict[str, Any] = {
         "metrics": _judged(judge, score),
-        "diversity": {name: dataclasses.asdict(one) for name, one in sorted(found.items())},
+        "diversity": {name: dataclasses.asdict(one) for name, one in sorted(estimates.items())},
         **source,
         "num_samples": len(rows),
         "sampling_steps": config.sampling.steps,
@@ -112,7 +112,7 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
     write_or_keep(figures, json.dumps(report, indent=2) + "\n")
     share_file(figures, folder / "sample_eval.json")
     print(f"{len(rows)} samples written to {target} (the newest: {folder / 'samples.jsonl'})")
-    if not found or decoded is None or config.sampling.prompt is not None:
+    if not estimates or decoded is None or config.sampling.prompt is not None:
         print("no record for the tables: they hold samples of L tokens without a prompt")
         return report
     records = RunRecords(run, folder / RECORDS, config.seed, report["host"])
@@ -124,7 +124,7 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
         quality.judged_by,
         quality.self_bleu_subset,
     )
-    written = records.write(cell, found, decoded)
+    written = records.write(cell, estimates, decoded)
     print(f"record: {records.folder / written.file_name}")
     return report
 

@@ -38,10 +38,10 @@ def code_version() -> str:
 
 def library_versions() -> dict[str, str]:
     """Installed versions of the libraries that numbers can depend on, and of Python."""
-    found = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    found["torch"] = torch.__version__
-    found["python"] = platform.python_version()
-    return found
+    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    versions["torch"] = torch.__version__
+    versions["python"] = platform.python_version()
+    return versions
 
 
 def machine() -> dict[str, str | int | float | bool | None]:

@@ -153,10 +153,10 @@ def _quality(side: SideBySide) -> str:
     colors = {run.name: number for number, run in enumerate(side.runs)}
     charts, tables = [], []
     for name in names:
-        found = curves(side, name)
-        if not found:
+        lines = curves(side, name)
+        if not lines:
             continue
-        marks = {kind: i for i, kind in enumerate(dict.fromkeys(kind for _, kind in found))}
+        marks = {kind: i for i, kind in enumerate(dict.fromkeys(kind for _, kind in lines))}
         series = [
             Series(
                 f"{run}, {kind}",
@@ -165,11 +165,11 @@ def _quality(side: SideBySide) -> str:
                 marks[kind],
                 marks[kind] % 2 == 1,
             )
-            for (run, kind), points in found.items()
+            for (run, kind), points in lines.items()
         ]
-        every = sorted({J for points in found.values() for J in points})
+        every = sorted({J for points in lines.values() for J in points})
         steps = Axis("steps J", log=True, ticks=every)
-        values = [one.value for points in found.values() for one in points.values()]
+        values = [one.value for points in lines.values() for one in points.values()]
         log = name.startswith("gen_ppl") and all(v > 0 and math.isfinite(v) for v in values)
         charts.append(chart(f"{name} against steps", series, steps, Axis(name, log)))
         tables += [f"<h3>{_text(name)}</h3>", _table(*quality_table(side, name))]

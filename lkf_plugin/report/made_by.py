@@ -38,10 +38,10 @@ def training_command(folder: Path) -> str:
     """``lkf train`` with the settings of a run, in its folder."""
     settings = load_settings(folder)
     assert settings is not None
-    found = command_line_of(settings)
+    words = command_line_of(settings)
     places = [f"run_dir={word(str(folder))}"]
-    said = " ".join(["lkf train", *(shlex.quote(one) for one in (*found.overrides, *places))])
-    return said if found.exact else f"{said}  # some settings are of another version"
+    command = " ".join(["lkf train", *(shlex.quote(one) for one in (*words.overrides, *places))])
+    return command if words.exact else f"{command}  # some settings are of another version"
 
 
 def likelihood_command(folder: Path, settings: Mapping[str, Any], one: Mapping[str, Any]) -> str:

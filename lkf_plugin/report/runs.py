@@ -200,7 +200,7 @@ def curves(side: SideBySide, metric: str) -> dict[tuple[str, str], dict[int, Est
     # a seed or step that only repeats its run's tells nothing
     apart = [key for key in apart if _differs_within(every, key)]
     decode = _decode_apart([one for _, one in every])
-    found: dict[tuple[str, str], dict[int, Estimate]] = {}
+    figures: dict[tuple[str, str], dict[int, Estimate]] = {}
     for name, one in every:
         figure = quality(one).get(metric)
         if figure is None or one.get("prompt") is not None:
@@ -209,8 +209,8 @@ def curves(side: SideBySide, metric: str) -> dict[tuple[str, str], dict[int, Est
         own = decode[str(one["policy"])]
         more = [f"{key}={({**one, **flat}).get(key)}" for key in (*apart, *own)]
         kind = " ".join([str(one["policy"]), *more])
-        found.setdefault((name, kind), {})[int(one["sampling_steps"])] = figure
-    return {place: dict(sorted(points.items())) for place, points in found.items()}
+        figures.setdefault((name, kind), {})[int(one["sampling_steps"])] = figure
+    return {place: dict(sorted(points.items())) for place, points in figures.items()}
 
 
 def _decode_apart(every: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -135,21 +135,21 @@ def ticks(low: float, high: float, log: bool) -> list[float]:
     if log:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
-            found = [s * 10.0**p for p in powers for s in steps if low <= s * 10.0**p <= high]
-            if len(found) >= 3:
-                return found
-        return found or [low]
+            marks = [s * 10.0**p for p in powers for s in steps if low <= s * 10.0**p <= high]
+            if len(marks) >= 3:
+                return marks
+        return marks or [low]
     if low == high:
         return [low]
     rough = (high - low) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(s * size for s in (1, 2, 2.5, 5, 10) if s * size >= rough)
     first = math.ceil(low / step)
-    found = []
+    marks = []
     while first * step <= high * (1 + 1e-12):
-        found.append(round(first * step, 12))
+        marks.append(round(first * step, 12))
         first += 1
-    return found or [low]
+    return marks or [low]
 
 
 def _line(

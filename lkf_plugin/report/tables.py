@@ -49,11 +49,11 @@ def _likelihood_of(evaluation: dict[str, Any]) -> str:
 
 def quality_table(side: SideBySide, metric: str) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: quality against J."""
-    found = curves(side, metric)
-    steps = sorted({J for points in found.values() for J in points})
+    lines = curves(side, metric)
+    steps = sorted({J for points in lines.values() for J in points})
     rows = [
         [name, kind, *(with_error(points[J]) if J in points else "" for J in steps)]
-        for (name, kind), points in found.items()
+        for (name, kind), points in lines.items()
     ]
     return ["run", "decoded by", *(f"J={J}" for J in steps)], rows
 

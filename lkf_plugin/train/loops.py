@@ -16,7 +16,7 @@ def pin_progress(checkpoint: dict[str, Any], accumulate_grad_batches: int) -> No
 
     Args:
         checkpoint: as Lightning dumped it; changed in place.
-        accumulate_grad_batches: micro-batches a step.
+        accumulate_grad_batches: micro-batches per step.
     """
     step = checkpoint["global_step"]
     batches = step * accumulate_grad_batches
