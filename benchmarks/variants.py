@@ -105,33 +105,33 @@ def step(module: Any, shape: Shape) -> Callable[[], None]:
 
 
 def gamma_entropy(module: Any) -> str:
-    entropy = module._extras.get("gamma_entropy") if hasattr(module, "_extras") else None
-    return "" if entropy is None else f"{entropy.item():.2f}"
+    found = module._extras.get("gamma_entropy") if hasattr(module, "_extras") else None
+    return "" if found is None else f"{found.item():.2f}"
 
 
 @contextlib.contextmanager
 def pairs_counted() -> Iterator[list[float]]:
     """Collects, for each step made inside, the components per sequence with a backward pass."""
-    pairs: list[float] = []
+    found: list[float] = []
     original = two_phase.group_weights
 
     def counting(gamma_BGM: torch.Tensor, plan: two_phase.BackwardPlan) -> torch.Tensor:
         weight_BGM = original(gamma_BGM, plan)
-        pairs.append((weight_BGM > 0).any(1).sum(-1).float().mean().item())
+        found.append((weight_BGM > 0).any(1).sum(-1).float().mean().item())
         return weight_BGM
 
     two_phase.group_weights = counting
     try:
-        yield pairs
+        yield found
     finally:
         two_phase.group_weights = original
 
 
 def pairs_kept(variant: Variant, run: Callable[[], Any]) -> float:
-    """Components per sequence with a backward pass, measured in one step (M of a dense one)."""
-    with pairs_counted() as pairs:
+    """Components a sequence with a backward pass, measured in one step (M of a dense one)."""
+    with pairs_counted() as found:
         run()
-    return pairs[0] if pairs else variant.M
+    return found[0] if found else variant.M
 
 
 def counted(variant: Variant, shape: Shape, kept: float) -> float:

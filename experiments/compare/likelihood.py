@@ -38,6 +38,6 @@ def held_out_nats(run: LoadedRun, passes: int, seed: int) -> Estimate:
             seed_position(seed, "compare", index, i)
             losses = run.module._loss(data["input_ids"], data["attention_mask"])
             nats.append(losses.nlls.double().mean(-1))
-        nats_S = torch.cat(nats) / passes
-        per_text = nats_S if index == 0 else per_text + nats_S
+        found = torch.cat(nats) / passes
+        per_text = found if index == 0 else per_text + found
     return mean_and_error(per_text.numpy())

@@ -10,11 +10,11 @@ from experiments.tables.lookup import Lookup
 from experiments.tables.row_entries import (
     NELBO,
     SINGLE,
+    found,
     grid_of,
     last_of,
     paper_corpus,
     plain,
-    record_at,
     row_entries,
 )
 from experiments.tables.table import Entry, Table, is_likelihood
@@ -69,9 +69,9 @@ def _entries(
     """ELBO-PPL, the figure over J, H at the last J and I(k) of a (method, M, row)."""
     model, M, row = place
     elbo, entropy, information = rest
-    once = row in (NELBO, SINGLE, OWN)  # one likelihood per model, not a decode
+    once = row in (NELBO, SINGLE, OWN)  # one likelihood a model, not a decode
     likelihood = lookup.find(M, LIKELIHOOD, None, model) if once else None
-    at_last = record_at(lookup, M, row, max(grid), grid, model)
+    at_last = found(lookup, M, row, max(grid), grid, model)
     latent = next(
         (
             record

@@ -87,7 +87,7 @@ def few_step(
     tokens_B = free_BL.sum(-1).cpu().numpy()
     seed_B = mix(seed, torch.arange(len(x_BL), device=device))
     batch_rows = int(run.config.loader.eval_batch_size)
-    report = FewStep({}, {"tokens": tokens_B.tolist()})
+    found = FewStep({}, {"tokens": tokens_B.tolist()})
     bar = tqdm(steps, desc="few-step likelihood", leave=False, disable=None if progress else True)
     for num_steps in bar:
         nats = few_step_nelbo(
@@ -95,9 +95,9 @@ def few_step(
         )
         for kind, nats_B in zip(("", "_frozen"), nats, strict=True):
             name = f"nll{kind}@{num_steps}"
-            report.estimates[name] = _per_token(nats_B, tokens_B)
-            report.sequences[name] = nats_B.tolist()
-    return report
+            found.estimates[name] = _per_token(nats_B, tokens_B)
+            found.sequences[name] = nats_B.tolist()
+    return found
 
 
 def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None:

@@ -17,8 +17,8 @@ def draw(side: SideBySide, path: Path) -> Path:
     from matplotlib import pyplot
 
     metric = headline(side)
-    lines = curves(side, metric) if metric else {}
-    panels = 1 + bool(lines)
+    found = curves(side, metric) if metric else {}
+    panels = 1 + bool(found)
     figure, axes = pyplot.subplots(1, panels, figsize=(6.4 * panels, 4.4), squeeze=False)
     colors = {
         run.name: pyplot.get_cmap("viridis")(i / max(len(side.runs) - 1, 1) * 0.9)
@@ -34,10 +34,10 @@ def draw(side: SideBySide, path: Path) -> Path:
             )
     left.set_xlabel("optimizer step")
     left.set_ylabel("val/nll, nats per token")
-    if lines and metric:
+    if found and metric:
         right = axes[0][1]
-        markers = dict(zip(dict.fromkeys(kind for _, kind in lines), "osD^vP*X" * 8, strict=False))
-        for (name, kind), points in lines.items():
+        markers = dict(zip(dict.fromkeys(kind for _, kind in found), "osD^vP*X" * 8, strict=False))
+        for (name, kind), points in found.items():
             right.errorbar(
                 list(points),
                 [one.value for one in points.values()],
@@ -50,7 +50,7 @@ def draw(side: SideBySide, path: Path) -> Path:
             )
         right.set_xscale("log", base=2)
         if metric.startswith("gen_ppl") and all(
-            math.isfinite(one.value) and one.value > 0 for p in lines.values() for one in p.values()
+            math.isfinite(one.value) and one.value > 0 for p in found.values() for one in p.values()
         ):
             right.set_yscale("log")
         right.set_xlabel("steps J")
