@@ -42,8 +42,8 @@ PINNED: dict[str, tuple[str, str]] = {
     ),
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
 }
-# Without files: known by their names alone.
-BUILT_IN: dict[str, type[PreTrainedTokenizerBase]] = {"text8": Text8Tokenizer}
+# Made by their names alone, from no files.
+BUILT_IN: dict[str, Callable[[], PreTrainedTokenizerBase]] = {"text8": Text8Tokenizer}
 _BLANKS = np.array([c for c in range(0x3001) if chr(c).isspace()], dtype=np.uint32)
 _FILES = ["vocab.txt", "vocab.json", "merges.txt"]
 
@@ -159,8 +159,8 @@ def complete(tokenizer: PreTrainedTokenizerBase, name: str) -> PreTrainedTokeniz
 
 
 def has_files(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer is kept as a folder, rather than known by its name."""
-    return not isinstance(tokenizer, tuple(BUILT_IN.values()))
+    """Whether a tokenizer can be kept as a folder, or is known by its name alone."""
+    return not isinstance(tokenizer, Text8Tokenizer)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase) -> TokenIds:
