@@ -61,12 +61,6 @@ class HostDiffusion(HostOfDraws, Protocol):
     config: Any
     tokenizer: Any
     backbone: nn.Module
-    vocab_size: int  # the mask included
-    parameterization: str
-    T: int
-    time_conditioning: bool
-    antithetic_sampling: bool
-    neg_infinity: float
 
     training: bool
 
@@ -125,28 +119,6 @@ class HostDiffusion(HostOfDraws, Protocol):
         """Samples by the host's own sampler, see ``decode.sample``."""
         raise AssertionError
 
-    def _ddpm_caching_update(
-        self, x: Tensor, t: Tensor, dt: float, p_x0: Any = None
-    ) -> tuple[Any, Tensor]:
-        """One reverse step: (cache to pass on, next ids)."""
-        raise AssertionError
-
-    def restore_model_and_sample(self, num_steps: int, eps: float = 1e-5) -> Tensor:
-        """``_sample`` with the averaged weights in evaluation mode."""
-        raise AssertionError
-
-    def compute_generative_perplexity(self, text_samples: list[str]) -> Any:
-        """Scores texts with the judge and adds them to the module's record."""
-        raise AssertionError
-
     def on_validation_epoch_start(self) -> None:
         """Puts the averaged weights in place."""
-        raise AssertionError
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds the averages."""
-        raise AssertionError
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes them back."""
         raise AssertionError
