@@ -1,7 +1,7 @@
 """The latent-kernel backbone: a trunk, the latents' potentials, and a late latent branch.
 
 The first ``n_blocks - latent_blocks`` blocks run once per sequence; the last ``latent_blocks`` run
-once a (sequence, component) pair with the component's embedding added to the conditioning vector,
+once per (sequence, component) pair with the component's embedding added to the conditioning vector,
 which is the only way the latent enters. At M = 1 nothing is added and the network is its trunk.
 
 Shape legend: B sequences, M components, R rows = (sequence, component) pairs, L positions,

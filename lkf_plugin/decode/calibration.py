@@ -22,7 +22,7 @@ _SEED = 0x5EED_CA1B
 def component_means(request: DecodeRequest, options: DecodeOptions) -> Tensor:
     """Mean score of each component at each sample's start, [G, M], nats per sequence.
 
-    The score is ``options.score``; lower is better. Made once a start, kept in
+    The score is ``options.score``; lower is better. Made once per start, kept in
     ``request.memory``.
     """
     starts_UL, which_G = torch.unique(request.x_GL, dim=0, return_inverse=True)

@@ -61,7 +61,7 @@ class Pool:
 
     @property
     def calls_a_sample(self) -> float:
-        """Evaluations that the engine has run, a sample on average."""
+        """Evaluations that the engine has run, per sample on average."""
         return self.rollouts.calls_R.sum().item() / self.exists_GC.shape[0]
 
     def spread(self, value_R: Tensor, missing: float = torch.inf) -> Tensor:
@@ -121,7 +121,7 @@ class Pool:
             candidate_G: what was picked.
             score_GC: what it was picked by.
             steps_calls: by the method's own count.
-            scoring: evaluations spent on scores, a sample.
+            scoring: evaluations spent on scores, per sample.
         """
         row_G = self.rows_of(candidate_G)
         return Decoded(

@@ -65,14 +65,14 @@ class Decoded:
         component_G: component of the delivered chain.
         score_GC: selector's score of each candidate (lower is better, inf where there was none;
             under best_of_m candidate c is component c), or None where nothing was selected.
-        steps_calls: network calls a delivered sample by the method's own count (J a chain and T a
-            score), the number that tables state.
-        network_calls: evaluations that were really run, a delivered sample on average; smaller,
+        steps_calls: network calls per delivered sample by the method's own count (J per chain and
+            T per score), the number that tables state.
+        network_calls: evaluations that were really run per delivered sample, on average; smaller,
             since a row that reveals nothing in a step is not evaluated. A calibration, which is
             made once per model, is not in it.
         candidates_GCL: the finished candidates that the scores belong to, masks where there was
             none; None where nothing was selected among finished ones.
-        facts: what a policy found out on the way, means over the samples.
+        facts: what a policy notes on the way, means over the samples.
     """
 
     x_GL: Tensor

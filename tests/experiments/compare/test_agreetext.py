@@ -40,7 +40,7 @@ def test_tables_and_figure_from_records(tmp_path: Path) -> None:
     table = render(entries)
     assert f"{right:.3f} (2 / 3.0)" in table and "| duo, best of 8 |" in table
     assert "| duo | 1,000 | 9 | NELBO 1.3500 ± 0.0100 | +0.0070" in table
-    assert "64 samples a cell" in table
+    assert "64 samples per cell" in table
     draw_comparison(tmp_path / "compare.png", entries, 4)
     assert (tmp_path / "compare.png").stat().st_size > 10_000
 

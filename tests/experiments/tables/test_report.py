@@ -192,7 +192,7 @@ def test_a_baseline_of_another_judge_or_precision_is_refused() -> None:
 
 def test_the_caption_is_of_the_samples() -> None:
     told = caption([likelihood(1, 30.0), cell(8, "commit", 4, 3.0)], METRIC, False)
-    assert "512 samples a cell, judge gpt2-large" in told
+    assert "512 samples per cell, judge gpt2-large" in told
 
 
 def bestofn(without: float, fewer: float = 190.0) -> Any:
