@@ -25,7 +25,7 @@ from lkf_plugin.config import register_resolvers, resolve_paths, validate
 from lkf_plugin.config.folder import config_folder
 from lkf_plugin.errors import UserError
 from tests.docs.commands import ROOT, Command, commands, commands_of
-from tests.extension.conftest import example
+from tests.extension.conftest import PAGE, example
 
 __all__ = ["example"]
 
@@ -34,7 +34,8 @@ BY_PROGRAM = {
     program: [c for c in COMMANDS if c.words[0].startswith(program)]
     for program in ("python", "make", "lkf", "torchrun")
 }
-EXAMPLES = ("A decoding policy", "An objective", "A method")  # sections whose files a command needs
+COSTS = PAGE.read_text(encoding="utf-8").split("\n## What an extension costs\n", 1)[1]
+EXAMPLES = re.findall(r"^### (.+)$", COSTS, re.MULTILINE)  # sections whose files a command needs
 NO_ARGUMENTS = ("portable.py", "bench_judge.py")  # or pytest's
 Compose = Callable[..., DictConfig]
 
