@@ -21,6 +21,7 @@ USAGE = """usage: lkf COMMAND ... or lkf key=value ...
   report FOLDER [--out FOLDER] [--html FILE]   runs side by side
   export RUN OUT [--push REPO]   a folder for the Hugging Face hub
   doctor                         what this machine can do
+  harness --model_args path=RUN --tasks ...    lm-evaluation-harness on a run
 
 lkf --help shows the settings; docs/command_line.md has examples.
 """
@@ -45,10 +46,17 @@ def _doctor(arguments: Sequence[str]) -> int:
     return doctor(arguments)
 
 
+def _harness(arguments: Sequence[str]) -> int:
+    from lkf_plugin.harness.command import main as harness
+
+    return harness(arguments)
+
+
 OTHERS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "export": _export,
     "doctor": _doctor,
+    "harness": _harness,
 }
 
 

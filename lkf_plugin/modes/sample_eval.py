@@ -12,8 +12,7 @@ from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
-from lkf_plugin.data.corpus import CORPORA
-from lkf_plugin.data.prompt import prompt_ids
+from lkf_plugin.data.prompt import frame_of, prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
@@ -274,10 +273,5 @@ def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
     Raises:
         UserError: see ``prompt_ids``.
     """
-    return prompt_ids(
-        str(config.sampling.prompt),
-        prepared.tokenizer,
-        config.model.length,
-        framed=prepared.framed,
-        full=bool(config.data.wrap),
-    )
+    given, frame = str(config.sampling.prompt), frame_of(prepared, config.data)
+    return prompt_ids(given, prepared.tokenizer, config.model.length, *frame)
