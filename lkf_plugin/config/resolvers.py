@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
+from lkf_plugin.config.start_sizes import start_size
 from lkf_plugin.train.memory import fitting_batch
 
 
@@ -64,6 +65,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "fitting_batch": fitting_batch,
     "cwd": os.getcwd,
     "file_stem": file_stem,
+    "start_size": start_size,
 }
 
 
