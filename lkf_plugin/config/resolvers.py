@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments import SLURMEnvironment
 from omegaconf import OmegaConf
 
 from lkf_plugin.config.start_sizes import start_size
@@ -34,8 +35,23 @@ def cpu_count(at_most: int | None = None) -> int:
 
 
 def device_count() -> int:
-    """GPUs, or one CPU."""
+    """Processes that torchrun starts on a node; else GPUs, or one CPU."""
+    if _by_torchrun():
+        return int(os.environ["LOCAL_WORLD_SIZE"])
     return max(torch.cuda.device_count(), 1)
+
+
+def node_count() -> int:
+    """Nodes that torchrun or SLURM's srun has started this on, else one."""
+    if _by_torchrun():
+        return int(os.environ["GROUP_WORLD_SIZE"])
+    if SLURMEnvironment.detect() and SLURMEnvironment.job_name() not in ("bash", "interactive"):
+        return int(os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_NNODES", "1")))
+    return 1
+
+
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def default_accelerator() -> str:
@@ -60,6 +76,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "div_up": divide_up,
     "cpu_count": cpu_count,
     "device_count": device_count,
+    "node_count": node_count,
     "accelerator": default_accelerator,
     "precision": default_precision,
     "fitting_batch": fitting_batch,

@@ -12,6 +12,7 @@ from typing import Any
 import hydra.utils
 import lightning as L
 import torch
+from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig
 
 from lkf_plugin.checkpoint_file import read_checkpoint
@@ -61,12 +62,24 @@ def build_trainer(config: DictConfig, logger: Any, callbacks: list[Any]) -> L.Tr
     return hydra.utils.instantiate(
         config.trainer,
         default_root_dir=config.run_dir,
-        strategy=hydra.utils.instantiate(config.strategy),
+        strategy=_strategy(config),
         callbacks=[*callbacks, RunProgressBar(refresh_rate=10)],
         logger=logger,
         use_distributed_sampler=False,
         enable_model_summary=False,
     )
+
+
+def _strategy(config: DictConfig) -> Any:
+    """The strategy; ``auto`` over several devices is DDP.
+
+    Our buffers are constants. If DDP sent them along with each batch of a validation, processes
+    with a batch more than others would wait for ever.
+    """
+    strategy = hydra.utils.instantiate(config.strategy)
+    if strategy == "auto" and config.trainer.devices * config.trainer.num_nodes > 1:
+        return DDPStrategy(broadcast_buffers=False)
+    return strategy
 
 
 def _hush() -> None:

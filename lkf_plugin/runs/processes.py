@@ -1,4 +1,4 @@
-"""Several processes that share the drawing of samples, as ``torchrun`` or ``srun`` starts them."""
+"""Several processes that share the work of an evaluation, as ``torchrun`` or ``srun`` starts them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.sample import joined
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ class Processes:
         Args:
             decoded: this process's; None where it has none.
         """
-        parts = [decoded]
-        if self.count > 1:
-            parts = [None] * self.count
-            dist.all_gather_object(parts, decoded)
-        return joined([part for part in parts if part is not None])
+        return joined([part for part in self.gathered(decoded) if part is not None])
+
+    def gathered(self, own: T) -> list[T]:
+        """What each process has, in the order of their ranks, on every process."""
+        if self.count == 1:
+            return [own]
+        parts: list[Any] = [None] * self.count
+        dist.all_gather_object(parts, own)
+        return parts

@@ -158,8 +158,12 @@ class TrainingModule(L.LightningModule):
         self._enter_ema()
 
     def validation_step(self, batch: Mapping[str, Tensor], batch_idx: int) -> None:
-        """One batch, with the same random numbers at each validation of each model."""
-        seed_position(self.config.seed, "valid", batch_idx, self.global_rank)
+        """One batch, with the same random numbers at each validation of each model.
+
+        They go by the number of the batch among those of all processes.
+        """
+        number = batch_idx * self.trainer.world_size + self.global_rank
+        seed_position(self.config.seed, "valid", number, 0)
         self._compute_loss(batch, "val")
 
     def on_validation_epoch_end(self) -> None:
