@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.plugins.environments import SLURMEnvironment
 from omegaconf import OmegaConf
 
 from lkf_plugin.config.start_sizes import start_size
+from lkf_plugin.ranks import by_srun
 from lkf_plugin.train.memory import fitting_batch
 
 
@@ -45,7 +45,7 @@ def node_count() -> int:
     """Nodes that torchrun or SLURM's srun has started this on, else one."""
     if _by_torchrun():
         return int(os.environ["GROUP_WORLD_SIZE"])
-    if SLURMEnvironment.detect() and SLURMEnvironment.job_name() not in ("bash", "interactive"):
+    if by_srun():
         return int(os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_NNODES", "1")))
     return 1
 

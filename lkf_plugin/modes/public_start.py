@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,6 +11,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import Wanted, import_checkpoint
 from lkf_plugin.exchange.foreign import read_foreign
 from lkf_plugin.hub.bring_back import import_export, is_export
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs.settings import plain
 
 FILE = "start.ckpt"  # in the run folder
@@ -66,6 +66,6 @@ def _brought(config: DictConfig, prepared: PreparedData) -> Path:
             "with the tokenizer that the model was trained with (data.tokenizer_name_or_path)."
         )
     import_checkpoint(source, target, trust_pickle=False, wanted=wanted)
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if is_first():
         print(f"{source}: {method} weights, {rows} tokens, brought to {target}", flush=True)
     return target

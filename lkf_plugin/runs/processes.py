@@ -1,4 +1,4 @@
-"""Several processes that share the work of an evaluation, as ``torchrun`` or ``srun`` starts them."""
+"""Several processes that share an evaluation, as ``torchrun`` or ``srun`` starts them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from lightning.fabric.plugins.environments import SLURMEnvironment
 
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.sample import joined
+from lkf_plugin.ranks import by_srun
 
 T = TypeVar("T")
 
@@ -32,7 +34,8 @@ class Processes:
     @staticmethod
     @contextlib.contextmanager
     def join() -> Iterator[Processes]:
-        """All processes that WORLD_SIZE speaks of; one alone where it does not."""
+        """All processes that WORLD_SIZE, or SLURM's srun, speaks of; one alone where none does."""
+        _name_those_of_srun()
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1 or dist.is_initialized():
             known = dist.is_initialized()
@@ -65,3 +68,17 @@ class Processes:
         parts: list[Any] = [None] * self.count
         dist.all_gather_object(parts, own)
         return parts
+
+
+def _name_those_of_srun() -> None:
+    """torchrun's variables for processes that srun has started."""
+    if "WORLD_SIZE" in os.environ or not by_srun():
+        return
+    slurm = SLURMEnvironment(auto_requeue=False)
+    os.environ |= {  # address and port it notes itself
+        "MASTER_ADDR": slurm.main_address,
+        "MASTER_PORT": str(slurm.main_port),
+        "WORLD_SIZE": str(slurm.world_size()),
+        "RANK": str(slurm.global_rank()),
+        "LOCAL_RANK": str(slurm.local_rank()),
+    }

@@ -102,7 +102,7 @@ def assert_close(one: dict[str, Any], other: dict[str, Any], rtol: float, atol: 
     """Weights, averages and the optimizer's moments."""
     assert one["global_step"] == other["global_step"]
     for name, tensor in one["state_dict"].items():
-        torch.testing.assert_close(tensor, other["state_dict"][name], rtol=rtol, atol=atol, msg=name)
+        torch.testing.assert_close(tensor, other["state_dict"][name], rtol=rtol, atol=atol)
     pairs = zip(one["ema"]["shadow_params"], other["ema"]["shadow_params"], strict=True)
     for ours, theirs in pairs:
         torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
