@@ -52,6 +52,8 @@ MISTAKES = [
     (("sampling.compile_mode=default", "method=sedd"), "decode=commit"),
     (("parameterization=sedd",), "host=mdlm"),
     (("strategy=fsdp",), "training.ema=0"),
+    (("strategy=fsdp2", "optim.name=muon"), "optim.name=adamw"),
+    (("strategy=fsdp2", "method=sdtt", "method.teacher=a.ckpt"), "does not shard a teacher"),
     (("model.tie_word_embeddings=true",), "no effect"),
     (("run_dir=${nowhere}",), "cannot be worked out"),
     (("model=lkf", "loss=mixture", "+model.rings=3"), "model.rings is no setting"),

@@ -52,7 +52,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(__file__).parent))),
         "LKF_CACHE": str(folder / "cache"),
         "GLOO_SOCKET_IFNAME": "lo",
     }
@@ -167,3 +167,18 @@ def test_figures_do_not_depend_on_the_number_of_processes(folder: Path, ddp: Pat
         assert shared["metrics"][name] == pytest.approx(value, rel=1e-12), name
     ours, theirs = alone["likelihood"]["nelbo"], shared["likelihood"]["nelbo"]
     assert ours["n"] == theirs["n"] == 18 and theirs["se"] == pytest.approx(ours["se"], rel=1e-9)
+
+
+@pytest.mark.slow
+def test_shards_with_an_average_are_ddp_and_resume(folder: Path, ddp: Path) -> None:
+    """FSDP2: half of the weights and averages a process, whole checkpoints, the bits of DDP."""
+    look = ("+callbacks.look._target_=look_at_shards.LookAtShards",
+            f"+callbacks.look.folder={folder / 'shares'}", "strategy=fsdp2")  # fmt: skip
+    run = (*TINY, *TWO, *look, f"run_dir={folder / 'shards'}")
+    main_py(folder, *run, "trainer.max_steps=3")
+    main_py(folder, *run)
+    assert_close(checkpoint(folder / "shards"), checkpoint(ddp), rtol=0, atol=0)
+    shares = [[float(one) for one in (folder / "shares" / str(rank)).read_text().split()]
+              for rank in (0, 1)]  # fmt: skip
+    for first, second in zip(*shares, strict=True):
+        assert first + second == pytest.approx(1) and 0.4 < first < 0.65
