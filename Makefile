@@ -81,7 +81,7 @@ docs: $(INSTALLED)
 
 wheel: $(INSTALLED)
 	rm -rf dist
-	$(PY) -m build
+	$(PY) -m build --no-isolation
 	$(PY) scripts/try_wheel.py dist
 
 clean:
