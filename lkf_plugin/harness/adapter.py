@@ -64,10 +64,9 @@ class LKFHarness(LM):
         self.options = ScoringOptions.read(given)
         self._device = torch.device(device or _own_device())
         self.run = load_run(path, str(self._device), checkpoint)
-        config = self.run.config
-        self.framing = Framing(
-            self.run.prepared.tokenizer, int(config.model.length), frame_of(self.run.prepared, config.data)
-        )
+        config, prepared = self.run.config, self.run.prepared
+        frame = frame_of(prepared, config.data)
+        self.framing = Framing(prepared.tokenizer, int(config.model.length), frame)
         self.scorer = Scorer(self.run, self.options)
         changed = {"policy": policy, "temperature": temperature}
         self.decode = dict(config.decode) | {k: v for k, v in changed.items() if v is not None}

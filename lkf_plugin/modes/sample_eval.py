@@ -12,6 +12,7 @@ from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
+from lkf_plugin.data.corpus import CORPORA
 from lkf_plugin.data.prompt import frame_of, prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER

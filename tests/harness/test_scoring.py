@@ -17,7 +17,8 @@ from lkf_plugin.runs.load import LoadedRun
 
 
 def framing_of(run: LoadedRun) -> Framing:
-    return Framing(run.prepared.tokenizer, run.config.model.length, frame_of(run.prepared, run.config.data))
+    frame = frame_of(run.prepared, run.config.data)
+    return Framing(run.prepared.tokenizer, run.config.model.length, frame)
 
 
 def first_text(run: LoadedRun) -> str:
