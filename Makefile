@@ -77,7 +77,7 @@ kills: $(INSTALLED)
 judge: $(JUDGE)
 
 docs: $(INSTALLED)
-	$(PY) -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 wheel: $(INSTALLED)
 	rm -rf dist
