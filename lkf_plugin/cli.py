@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 from lkf_plugin.config import register_resolvers, resolve_paths, validate
 from lkf_plugin.config.folder import config_folder
 from lkf_plugin.failures import foreseen
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs import sweep
 
 # What a Ctrl-C leaves where nothing has been saved by it.
@@ -176,7 +177,7 @@ def _leave(sentence: str, status: int) -> NoReturn:
 
 def _tell(sentence: str) -> None:
     """Writes to stderr; of several processes on a machine, the first one does."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if is_first():
         print(sentence, file=sys.stderr, flush=True)
 
 

@@ -16,7 +16,13 @@ ROOT = Path(__file__).parents[1]
 # Optional, tried and done without, or brought by hand with the name of its distribution.
 NOT_DECLARED = {"cut_cross_entropy": "cut-cross-entropy", "liger_kernel": "liger-kernel"}
 # Where the distribution has another name than the module and may be absent here.
-NAMES = {"flash_attn": "flash-attn", "mauve": "mauve-text", "yaml": "pyyaml", "hydra": "hydra-core"}
+NAMES = {
+    "flash_attn": "flash-attn",
+    "hydra": "hydra-core",
+    "lm_eval": "lm-eval",
+    "mauve": "mauve-text",
+    "yaml": "pyyaml",
+}
 
 
 def normal(name: str) -> str:

@@ -18,9 +18,12 @@ USAGE = """usage: lkf COMMAND ... or lkf key=value ...
   train  [key=value ...]         train, or go on where the run folder stands
   eval   [RUN] [key=value ...]   likelihood of a run (mode=ppl_eval)
   sample [RUN] [key=value ...]   samples of a run (mode=sample_eval)
+  compare RUN RUN ...            likelihoods of runs, paired over the same sequences
   report FOLDER [--out FOLDER] [--html FILE]   runs side by side
   export RUN OUT [--push REPO]   a folder for the Hugging Face hub
   doctor                         what this machine can do
+  harness --model_args path=RUN --tasks ...    lm-evaluation-harness on a run
+  completion bash|zsh            a script for the shell: eval "$(lkf completion bash)"
 
 lkf --help shows the settings; docs/command_line.md has examples.
 """
@@ -45,10 +48,31 @@ def _doctor(arguments: Sequence[str]) -> int:
     return doctor(arguments)
 
 
+def _harness(arguments: Sequence[str]) -> int:
+    from lkf_plugin.harness.command import main as harness
+
+    return harness(arguments)
+
+
+def _compare(arguments: Sequence[str]) -> int:
+    from lkf_plugin.commands.compare import main as compare
+
+    return compare(arguments)
+
+
+def _completion(arguments: Sequence[str]) -> int:
+    from lkf_plugin.commands.completion import main as completion
+
+    return completion(arguments, (*MODES, *OTHERS, "help"))
+
+
 OTHERS: dict[str, Callable[[Sequence[str]], int]] = {
+    "compare": _compare,
     "report": _report,
     "export": _export,
     "doctor": _doctor,
+    "harness": _harness,
+    "completion": _completion,
 }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
+from lkf_plugin.config.start_sizes import start_size
+from lkf_plugin.ranks import by_srun
 from lkf_plugin.train.memory import fitting_batch
 
 
@@ -33,8 +35,23 @@ def cpu_count(at_most: int | None = None) -> int:
 
 
 def device_count() -> int:
-    """GPUs, or one CPU."""
+    """Processes that torchrun starts on a node; else GPUs, or one CPU."""
+    if _by_torchrun():
+        return int(os.environ["LOCAL_WORLD_SIZE"])
     return max(torch.cuda.device_count(), 1)
+
+
+def node_count() -> int:
+    """Nodes that torchrun or SLURM's srun has started this on, else one."""
+    if _by_torchrun():
+        return int(os.environ["GROUP_WORLD_SIZE"])
+    if by_srun():
+        return int(os.environ.get("SLURM_STEP_NUM_NODES", os.environ.get("SLURM_NNODES", "1")))
+    return 1
+
+
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def default_accelerator() -> str:
@@ -59,11 +76,13 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "div_up": divide_up,
     "cpu_count": cpu_count,
     "device_count": device_count,
+    "node_count": node_count,
     "accelerator": default_accelerator,
     "precision": default_precision,
     "fitting_batch": fitting_batch,
     "cwd": os.getcwd,
     "file_stem": file_stem,
+    "start_size": start_size,
 }
 
 

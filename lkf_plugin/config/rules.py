@@ -224,8 +224,22 @@ def _check_builtin(settings: Settings) -> None:
         )
     if "FSDP" in settings.strategy.target and settings.training.ema > 0:
         raise UserError(
-            "strategy=fsdp has no weight average: set training.ema=0 or take strategy=ddp."
+            "strategy=fsdp has no weight average: take strategy=fsdp2, which has, or strategy=ddp, "
+            "or set training.ema=0."
         )
+    if settings.strategy.target.endswith("ShardedStrategy"):
+        _check_sharded(settings)
+
+
+def _check_sharded(settings: Settings) -> None:
+    """What needs whole weights outside a step."""
+    if settings.optim.name != "adamw":
+        raise UserError(
+            f"optim.name={settings.optim.name} needs whole matrices: take optim.name=adamw, or "
+            "strategy=ddp."
+        )
+    if getattr(settings.method, "teacher", None):
+        raise UserError("strategy=fsdp2 does not shard a teacher: take strategy=ddp.")
 
 
 def _check_mdlm(settings: Settings) -> None:

@@ -163,24 +163,31 @@ class TrainStream(IterableDataset[Batch]):
 
 
 class ValidStream(IterableDataset[Batch]):
-    """Batches of every ``world_size``-th row from ``rank`` on, in fixed order, the last partial."""
+    """Batches of consecutive rows in fixed order, the last partial, dealt to the ranks in turn.
+
+    Batch i of a rank is batch ``i * world_size + rank`` of all: the batches are the same for any
+    number of processes, and so is what is drawn for each.
+    """
 
     def __init__(self, batches: TokenBatches, batch_size: int, rank: int, world_size: int) -> None:
         self.batches, self.batch_size = batches, batch_size
-        if len(batches) < world_size:
+        there = -(-len(batches) // batch_size)
+        if there < world_size:
             raise UserError(
-                f"The validation data has {len(batches)} sequences, fewer than the {world_size} "
-                "devices: use fewer devices or give more text."
+                f"The validation data has {len(batches)} sequences, {there} batches of "
+                f"{batch_size} for {world_size} devices: lower loader.eval_batch_size, use fewer "
+                "devices or give more text."
             )
-        self.rows = torch.arange(rank, len(batches), world_size)
+        self.numbers = range(rank, there, world_size)
 
     def __len__(self) -> int:
-        return -(-len(self.rows) // self.batch_size)
+        return len(self.numbers)
 
     def __iter__(self) -> Iterator[Batch]:
         for number in _my_share(0, len(self)):
-            start = number * self.batch_size
-            yield self.batches.batch(self.rows[start : start + self.batch_size])
+            start = self.numbers[number] * self.batch_size
+            stop = min(start + self.batch_size, len(self.batches))
+            yield self.batches.batch(torch.arange(start, stop))
 
 
 def _loader(

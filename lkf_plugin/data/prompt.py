@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from lkf_plugin.data.options import absolute
+from lkf_plugin.data.prepare import PreparedData
 from lkf_plugin.data.reading import text_lines
 from lkf_plugin.data.tokenizer import make_encoder, token_ids
 from lkf_plugin.errors import UserError
 
 GAP = "[MASK]"
 _KEY = "sampling.prompt"
+
+
+class Frame(NamedTuple):
+    """What stands around the text of a training sequence.
+
+    Attributes:
+        framed: It begins with BOS, and EOS follows its text.
+        full: Sequences are packed to the end, so that EOS is always in the last place.
+    """
+
+    framed: bool
+    full: bool
+
+
+def frame_of(prepared: PreparedData, data: Any) -> Frame:
+    """The frame that data and its settings (group ``data``) give a sequence."""
+    return Frame(prepared.framed, bool(data["wrap"]))
 
 
 def prompt_ids(

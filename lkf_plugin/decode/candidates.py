@@ -123,7 +123,7 @@ class Pool:
             steps_calls: by the method's own count.
             scoring: evaluations spent on scores, per sample.
         """
-        row_G = self.rows_of(candidate_G)
+        row_G, blocks_RG = self.rows_of(candidate_G), self.rollouts.block_RG
         return Decoded(
             self.rollouts.x_RL[row_G],
             self.rollouts.component_R[row_G],
@@ -131,4 +131,5 @@ class Pool:
             steps_calls,
             self.calls_a_sample + scoring,
             None if score_GC is None else self.tokens(),
+            block_GB=None if blocks_RG is None else blocks_RG[row_G],
         )

@@ -73,6 +73,8 @@ class Decoded:
         candidates_GCL: the finished candidates that the scores belong to, masks where there was
             none; None where nothing was selected among finished ones.
         facts: what a policy notes on the way, means over the samples.
+        block_GB: component of each of B blocks that the delivered chain held; None where blocks
+            have no latents of their own, or were given others in each step.
     """
 
     x_GL: Tensor
@@ -82,3 +84,4 @@ class Decoded:
     network_calls: float
     candidates_GCL: Tensor | None = None
     facts: dict[str, float] = field(default_factory=dict)
+    block_GB: Tensor | None = None

@@ -180,6 +180,7 @@ def _rows(decoded: Decoded, rows: slice) -> Decoded:
         decoded.network_calls,
         cut(decoded.candidates_GCL),
         decoded.facts,
+        cut(decoded.block_GB),
     )
 
 
@@ -203,6 +204,7 @@ def joined(parts: list[Decoded]) -> Decoded:
         mean(part.network_calls for part in parts),
         stacked([part.candidates_GCL for part in parts]),
         {key: mean(part.facts[key] for part in parts) for key in parts[0].facts},
+        stacked([part.block_GB for part in parts]),
     )
 
 

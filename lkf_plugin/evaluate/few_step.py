@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import mix
@@ -26,6 +25,7 @@ from lkf_plugin.likelihood.step_model import StepModel
 from lkf_plugin.methods.method import method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
+from lkf_plugin.runs.processes import Processes
 
 
 class FewStep(NamedTuple):
@@ -66,6 +66,7 @@ def few_step(
     seed: int = 0,
     paths: int = 1,
     progress: bool = True,
+    processes: Processes | None = None,
 ) -> FewStep:
     """Bounds of the first held-out sequences at each number of steps.
 
@@ -75,9 +76,10 @@ def few_step(
         num_sequences: how many at most.
         seed: of the reveal patterns.
         paths: patterns per sequence.
-        progress: a bar over the numbers of steps.
+        progress: a bar over the batches and numbers of steps.
+        processes: that share the batches, each of which is the same for any number of them.
     """
-    model = step_model(run)
+    model, processes = step_model(run), processes or Processes()
     rows = run.prepared.valid
     assert rows is not None
     chunk = rows[: min(num_sequences, len(rows))]
@@ -87,21 +89,31 @@ def few_step(
     tokens_B = free_BL.sum(-1).cpu().numpy()
     seed_B = mix(seed, torch.arange(len(x_BL), device=device))
     batch_rows = int(run.config.loader.eval_batch_size)
-    found = FewStep({}, {"tokens": tokens_B.tolist()})
-    bar = tqdm(steps, desc="few-step likelihood", leave=False, disable=None if progress else True)
-    for num_steps in bar:
+    firsts = list(range(0, len(x_BL), batch_rows))[processes.rank :: processes.count]
+    bar = tqdm(
+        [(first, J) for first in firsts for J in steps], desc="few-step likelihood", unit="batch",
+        leave=False, disable=None if progress and processes.rank == 0 else True,
+    )  # fmt: skip
+    own: dict[tuple[int, int], list[list[float]]] = {}
+    for first, J in bar:
+        part = slice(first, first + batch_rows)
         nats = few_step_nelbo(
-            model, x_BL, num_steps, seed_B, free_BL, paths, batch_rows=batch_rows
+            model, x_BL[part], J, seed_B[part], free_BL[part], paths, batch_rows=batch_rows
         )
-        for kind, nats_B in zip(("", "_frozen"), nats, strict=True):
-            name = f"nll{kind}@{num_steps}"
-            found.estimates[name] = _per_token(nats_B, tokens_B)
-            found.sequences[name] = nats_B.tolist()
+        own[J, first] = [nats_B.tolist() for nats_B in nats]
+    known = {key: value for one in processes.gathered(own) for key, value in one.items()}
+    found = FewStep({}, {"tokens": tokens_B.tolist()})
+    for J in steps:
+        parts = [known[J, first] for first in range(0, len(x_BL), batch_rows)]
+        for kind, name in enumerate((f"nll@{J}", f"nll_frozen@{J}")):
+            nats_B = [value for part in parts for value in part[kind]]
+            found.estimates[name] = ratio_per_token(np.array(nats_B), tokens_B)
+            found.sequences[name] = nats_B
     return found
 
 
 def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None:
-    """By ``eval.steps``, after a validation; None where it asks for nothing.
+    """By ``eval.steps``, after a validation, by all its processes; None where nothing is asked for.
 
     The weight average, if there is one, takes the weights' place for good.
     """
@@ -109,8 +121,7 @@ def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None
     if not steps:
         return None
     use_average(run.module)
-    return few_step(run, list(steps), num_sequences, int(run.config.seed))
+    with Processes.join() as processes:
+        seed = int(run.config.seed)
+        return few_step(run, list(steps), num_sequences, seed, processes=processes)
 
-
-def _per_token(nats_B: Tensor, tokens_B: np.ndarray) -> Estimate:
-    return ratio_per_token(nats_B.cpu().numpy(), tokens_B)

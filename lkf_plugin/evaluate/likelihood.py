@@ -9,6 +9,8 @@ Shape legend: B sequences, L positions. Unit: nats per token.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,14 +67,10 @@ def likelihood(
         place = slice(first, first + len(x_BL))
         tokens_S[place] = valid_BL.sum(-1).cpu().numpy()
         seed_B = mix(seed, first + torch.arange(len(x_BL), device=device))
-        for draw in range(draws):
-            u_B = uniforms(seed_B, draw, 1, Stream.SCORE_TIME).squeeze(-1)
-            tau_B = eps + (1 - eps) * (draw + u_B) / draws
-            u_BL = uniforms(seed_B, draw, x_BL.shape[1], Stream.SCORE_MASK)
-            marginal_B, mixture_B, entropy_B = _nats(run, x_BL, valid_BL, tau_B, u_BL)
-            nll_S[place] += marginal_B.cpu().numpy() / draws
-            mixed_S[place] += mixture_B.cpu().numpy() / draws
-            for tau, value in zip(tau_B.tolist(), entropy_B.tolist(), strict=True):
+        for one in nats_of_draws(run, x_BL, valid_BL, seed_B, draws):
+            nll_S[place] += one.marginal_B.cpu().numpy() / draws
+            mixed_S[place] += one.mixture_B.cpu().numpy() / draws
+            for tau, value in zip(one.tau_B.tolist(), one.entropy_B.tolist(), strict=True):
                 decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
     estimates = nelbo_estimates(ratio_per_token(nll_S, tokens_S), eps)
     estimates["mixture_objective"] = ratio_per_token(mixed_S, tokens_S)
@@ -80,6 +78,43 @@ def likelihood(
         if values:
             estimates[f"gamma_entropy[{i}]"] = Estimate(float(np.mean(values)), None, len(values))
     return estimates
+
+
+class DrawnNats(NamedTuple):
+    """One draw of (tau, mask) of each sequence, float64 [B].
+
+    Attributes:
+        tau_B: MDLM times.
+        marginal_B: weighted term of the marginal NELBO, nats per sequence.
+        mixture_B: that of the mixture objective.
+        entropy_B: H(gamma), mean over groups, nats.
+    """
+
+    tau_B: Tensor
+    marginal_B: Tensor
+    mixture_B: Tensor
+    entropy_B: Tensor
+
+
+@torch.no_grad()
+def nats_of_draws(
+    run: LoadedRun, x_BL: Tensor, valid_BL: Tensor, seed_B: Tensor, draws: int
+) -> Iterator[DrawnNats]:
+    """The terms whose mean over draws is the NELBO of each sequence.
+
+    Args:
+        run: the model.
+        x_BL: clean tokens; a place that is not valid keeps what stands there, a mask, too.
+        valid_BL: bool; what the likelihood is of.
+        seed_B: one seed per sequence: times and masks are a function of it.
+        draws: times, one in each of so many slices of [eps, 1].
+    """
+    eps = float(run.config.training.sampling_eps)
+    for draw in range(draws):
+        u_B = uniforms(seed_B, draw, 1, Stream.SCORE_TIME).squeeze(-1)
+        tau_B = eps + (1 - eps) * (draw + u_B) / draws
+        u_BL = uniforms(seed_B, draw, x_BL.shape[1], Stream.SCORE_MASK)
+        yield DrawnNats(tau_B, *_nats(run, x_BL, valid_BL, tau_B, u_BL))
 
 
 def _nats(

@@ -61,8 +61,8 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
         "likelihood": {name: dataclasses.asdict(one) for name, one in estimates.items()},
         **provenance(config, run.prepared, run.module, run.checkpoint, run.step),
     }
+    few = few_step_of_validation(run, errors.sequences)
     if trainer.is_global_zero:
-        few = few_step_of_validation(run, errors.sequences)
         if few is not None:
             estimates |= few.estimates
             metrics |= {f"val/{name}": one.value for name, one in few.estimates.items()}

@@ -104,6 +104,9 @@ def imported_card(foreign: Foreign, method: str, wanted: Wanted, source: Path) -
     process = dict(KNOWN[method].process)
     if method == "mdlm" and _has_process(foreign):
         process |= _process_of(foreign, source)
+    elif method == "mdlm" and _tells_conditioning(foreign):
+        assert foreign.config is not None
+        process["time_conditioning"] = bool(foreign.config["time_conditioning"])
     card = {"name": method, **({"start": "data"} if _causal(method) else {})}
     tokenizer = wanted.tokenizer or {}
     return {
@@ -119,6 +122,12 @@ def imported_card(foreign: Foreign, method: str, wanted: Wanted, source: Path) -
 def _has_process(foreign: Foreign) -> bool:
     config = foreign.config
     return config is not None and "parameterization" in config
+
+
+def _tells_conditioning(foreign: Foreign) -> bool:
+    """Whether a hub folder's ``config.json`` says if the network is told the time."""
+    config = foreign.config
+    return config is not None and isinstance(config.get("time_conditioning"), bool)
 
 
 def _process_of(foreign: Foreign, source: Path) -> dict[str, Any]:

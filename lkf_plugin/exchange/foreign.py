@@ -2,8 +2,8 @@
 
 * Lightning `.ckpt` (MDLM, DUO): names under `backbone.`, `ema`, a pickled configuration
 * SEDD `.pth`: `model`, `ema` with a list in the order of the parameters, `step`
-* Hugging Face `.safetensors`, or a folder with one: names alone or under `backbone.`, no average,
-  a `config.json` beside it
+* Hugging Face `.safetensors`, or a folder with one (or with an older `pytorch_model.bin`): names
+  alone or under `backbone.`, no average, a `config.json` beside it
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -112,12 +113,16 @@ def _read_safetensors(source: Path) -> Foreign:
     from safetensors.torch import load_file
 
     file = source / "model.safetensors" if source.is_dir() else source
-    if not file.is_file():
-        raise UserError(f"there is no {file}")
-    try:
-        state = _bare(load_file(file), source)
-    except SafetensorError as error:
-        raise UserError(f"{file} is damaged or no safetensors file ({error})") from error
+    older = source / "pytorch_model.bin"
+    if source.is_dir() and not file.is_file() and older.is_file():
+        state = _bare(_tensors_of(older), source)
+    elif not file.is_file():
+        raise UserError(f"there is no {file}{_in_parts(source)}")
+    else:
+        try:
+            state = _bare(load_file(file), source)
+        except SafetensorError as error:
+            raise UserError(f"{file} is damaged or no safetensors file ({error})") from error
     foreign = Foreign(state)
     beside = file.with_name("config.json")
     if beside.is_file():
@@ -137,6 +142,24 @@ def _read_safetensors(source: Path) -> Foreign:
             foreign.method, foreign.mask_index = "sedd", _vocabulary(state, source) - 1
         foreign.config = OmegaConf.create(config)
     return foreign
+
+
+def _tensors_of(file: Path) -> dict[str, Tensor]:
+    """Of a ``pytorch_model.bin``, which is a pickle file: tensors alone are read."""
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises anything from EOFError to struct.error
+        raise UserError(f"{file} is damaged or holds more than tensors") from error
+    named = isinstance(content, dict) and all(isinstance(one, Tensor) for one in content.values())
+    if not named:
+        raise UserError(f"{file} holds no weights by name")
+    return dict(content)
+
+
+def _in_parts(source: Path) -> str:
+    if source.is_dir() and any(source.glob("*.index.json")):
+        return ": its weights lie in parts; save them as one file (save_pretrained)"
+    return ""
 
 
 def _bare(state: dict[str, Tensor], source: Path) -> dict[str, Tensor]:

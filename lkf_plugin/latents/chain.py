@@ -82,8 +82,10 @@ class Chain(Structure[ChainPotentials]):
     """A chain over blocks under one latent per sequence.
 
     Args:
+        num_components: as in ``Structure``.
+        block_components: likewise.
+        block_length: likewise; 1 is a chain over positions.
         sticky: logit that a state has for staying, at the start of training.
-        others: as in ``Structure``; ``block_length`` 1 is a chain over positions.
     """
 
     def __init__(

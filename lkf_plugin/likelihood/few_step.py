@@ -82,9 +82,11 @@ def nats_of_pattern(
     """-log p(x | pattern) of given reveal patterns: exact for the sampler that follows them.
 
     Args:
-        model, x_RL, free_RL: as in ``few_step_nelbo``.
+        model: the sampler's step.
+        x_RL: clean tokens.
         step_RL: step of each position.
         tau: MDLM times of the states before each step (more may follow).
+        free_RL: what is generated, see ``few_step_nelbo``.
     """
     start: Any = None
     ell_RGM: Tensor | None = None

@@ -84,7 +84,6 @@ def next_positions(priority_RL: Tensor, masked_RL: Tensor, steps_left: int) -> T
     return masked_RL & (rank_RL < count_R1)
 
 
-@torch.no_grad()
 def replay(
     model: StepLawModel, x_RL: Tensor, num_steps: int, rule: Rule, free_RL: Tensor | None = None
 ) -> FewStepNats:
@@ -100,9 +99,22 @@ def replay(
     Returns:
         Exact values with the latent redrawn in each step, and drawn once at the start.
     """
+    return replay_and_greedy(model, x_RL, num_steps, rule, free_RL)[0]
+
+
+@torch.no_grad()
+def replay_and_greedy(
+    model: StepLawModel, x_RL: Tensor, num_steps: int, rule: Rule, free_RL: Tensor | None = None
+) -> tuple[FewStepNats, Tensor]:
+    """``replay``, and whether the sampler that always takes the likeliest token says x, bool [R].
+
+    Where all tokens of a step are the marginal denoiser's likeliest, that sampler's next state is
+    the replay's; so it says x exactly if they are in every step.
+    """
     masked_RL = torch.ones_like(x_RL, dtype=torch.bool) if free_RL is None else free_RL.clone()
     structure = model.structure
     redrawn_R = torch.zeros(len(x_RL), dtype=torch.float64, device=x_RL.device)
+    greedy_R = torch.ones(len(x_RL), dtype=torch.bool, device=x_RL.device)
     start: Any = None
     ell_RGM = torch.zeros(())
     for j, tau in enumerate(sampling_times(num_steps, 0.0)[:num_steps]):
@@ -111,6 +123,7 @@ def replay(
         potentials, logp_RMLV = in_double(law), logp_RMLV.double()
         marginal_RLV = structure.marginal_log_probs(potentials, logp_RMLV)
         chosen_RL = next_positions(rule(marginal_RLV), masked_RL, num_steps - j)
+        greedy_R &= ((marginal_RLV.argmax(-1) == x_RL) | ~chosen_RL).all(-1)
         index_RMLV = x_RL[:, None, :, None].expand(*logp_RMLV.shape[:-1], 1)
         logp_RML = logp_RMLV.gather(-1, index_RMLV).squeeze(-1)
         step_RGM = structure.blocks.sums(torch.where(chosen_RL[:, None], logp_RML, 0.0))
@@ -118,7 +131,7 @@ def replay(
         start = potentials if j == 0 else start
         ell_RGM = step_RGM if j == 0 else ell_RGM + step_RGM
         masked_RL = masked_RL & ~chosen_RL
-    return FewStepNats(redrawn_R, -structure.log_psi(start, ell_RGM))
+    return FewStepNats(redrawn_R, -structure.log_psi(start, ell_RGM)), greedy_R
 
 
 @torch.no_grad()

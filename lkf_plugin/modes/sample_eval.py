@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
 from lkf_plugin.data.corpus import CORPORA
-from lkf_plugin.data.prompt import prompt_ids
+from lkf_plugin.data.prompt import frame_of, prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
 from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
@@ -157,11 +157,13 @@ class Sample:
         text: without special tokens.
         ids: of its tokens; semi-AR gives texts only.
         component: that it was drawn with; None where there is one, or several took part.
+        blocks: component and text of each block, where blocks have latents that were held.
     """
 
     text: str
     ids: list[int] | None
     component: int | None = None
+    blocks: list[tuple[int, str]] | None = None
 
 
 def _draw(
@@ -186,8 +188,23 @@ def _draw(
     component_G: list[int | None] = decoded.component_G.tolist()
     if not uses_components(config, module):
         component_G = [None] * len(texts)
-    drawn = zip(texts, ids_G, component_G, strict=True)
+    blocks_G: list[Any] = _blocks(module, tokenizer, decoded) or [None] * len(texts)
+    drawn = zip(texts, ids_G, component_G, blocks_G, strict=True)
     return [Sample(*one) for one in drawn], decoded
+
+
+def _blocks(module: Any, tokenizer: Any, decoded: Decoded) -> list[list[tuple[int, str]]] | None:
+    """Component and text of each sample's blocks."""
+    if decoded.block_GB is None:
+        return None
+    group_L = module.backbone.structure.blocks.group_of(decoded.x_GL.shape[1])
+    parts = [decode_samples(tokenizer, decoded.x_GL[:, group_L == b]) for b in group_L.unique()]
+    return [
+        list(zip(components, texts, strict=True))
+        for components, texts in zip(
+            decoded.block_GB.tolist(), zip(*parts, strict=True), strict=True
+        )
+    ]
 
 
 def uses_components(config: DictConfig, module: Any) -> bool:
@@ -274,10 +291,5 @@ def read_prompt(config: DictConfig, prepared: PreparedData) -> torch.Tensor:
     Raises:
         UserError: see ``prompt_ids``.
     """
-    return prompt_ids(
-        str(config.sampling.prompt),
-        prepared.tokenizer,
-        config.model.length,
-        framed=prepared.framed,
-        full=bool(config.data.wrap),
-    )
+    given, frame = str(config.sampling.prompt), frame_of(prepared, config.data)
+    return prompt_ids(given, prepared.tokenizer, config.model.length, *frame)

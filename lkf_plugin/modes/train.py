@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from lkf_plugin.config.limits import check_validation_share
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.errors import UserError
+from lkf_plugin.modes.public_start import with_local_start
 from lkf_plugin.runs.common import build_module, build_trainer, choose_device
 from lkf_plugin.runs.lock import only_trainer_of
 from lkf_plugin.runs.preflight import check_disk, judge_of_training
@@ -38,8 +39,9 @@ def train(config: DictConfig) -> dict[str, float]:
         resume = find_resume(config)
         prepared = prepare(config)
         check_validation_share(config, len(prepared.valid or ()))
+        started = with_local_start(config, prepared, fresh=resume is None)
         if resume is None:
-            check_start(config, prepared)
+            check_start(started, prepared)
         else:
             check_run(config, prepared, resume)
             if _finished(config, resume):
@@ -47,7 +49,7 @@ def train(config: DictConfig) -> dict[str, float]:
             read_once.keep(resume.path, resume.checkpoint)
         card = card_of(config, prepared)
         L.seed_everything(config.seed, verbose=False)
-        module = build_module(config, prepared.tokenizer)
+        module = build_module(started, prepared.tokenizer)
         module.take_judge(judge)
         if config.init.latents is not None:
             lkf: Any = module  # rules see to that

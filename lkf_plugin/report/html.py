@@ -6,10 +6,9 @@ The parts come from the run folders (``runs``), the commands from ``made_by``.
 from __future__ import annotations
 
 import csv
-import html
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,14 @@ from typing import Any
 from lkf_plugin import __version__
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.report.latent_sections import (
+    blocks_of,
+    components_section,
+    few_step_section,
+    in_blocks,
+)
 from lkf_plugin.report.made_by import likelihood_command, samples_command, training_command
+from lkf_plugin.report.markup import escaped, table
 from lkf_plugin.report.runs import Run, SideBySide, curves, headline, quality, read_runs
 from lkf_plugin.report.svg import COLORS, Axis, Series, chart
 from lkf_plugin.report.tables import quality_table, run_table
@@ -46,8 +52,8 @@ class Commands:
         for number, (of, command) in enumerate(self.rows):
             name = f"{self.place}-{number}"
             parts.append(
-                f'<div class="command"><span class="of">{_text(of)}</span>'
-                f'<code id="{name}">{_text(command)}</code>'
+                f'<div class="command"><span class="of">{escaped(of)}</span>'
+                f'<code id="{name}">{escaped(command)}</code>'
                 f'<button type="button" data-copy="{name}" hidden>copy</button></div>'
             )
         return "\n".join(parts)
@@ -78,6 +84,8 @@ def page(folder: Path) -> str:
         ("runs", "Runs", _runs(side)),
         ("training", "Training", _training(side, folder)),
         ("quality", "Quality against steps", _quality(side)),
+        ("few-steps", "Likelihood of few steps", few_step_section(side)),
+        ("components", "Components", components_section(side, folder)),
         ("samples", "Samples", _samples(side, folder)),
         ("commands", "Commands", _commands(side, folder)),
         ("left-out", "Left out", _left_out(side)),
@@ -91,9 +99,9 @@ def page(folder: Path) -> str:
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(folder.resolve().name)}: runs side by side</title>",
+            f"<title>{escaped(folder.resolve().name)}: runs side by side</title>",
             f"<style>\n{style}</style></head><body>",
-            f"<h1>{_text(folder.resolve().name)}: runs side by side</h1>",
+            f"<h1>{escaped(folder.resolve().name)}: runs side by side</h1>",
             f'<p class="quiet">{number} {"run" if number == 1 else "runs"}, lkf {__version__}</p>',
             f"<nav>{links}</nav>",
             *(
@@ -118,7 +126,7 @@ def _runs(side: SideBySide) -> str:
             '<p class="warn">The runs have different data or tokenizers: val/nll does not compare.'
             "</p>"
         )
-    parts.append(_table(*run_table(side)))
+    parts.append(table(*run_table(side)))
     parts.append(
         '<p class="quiet">The settings that differ, then likelihoods in nats per token: the lowest '
         "validation of the training, and each evaluation (<code>lkf eval</code>) with its standard "
@@ -172,7 +180,7 @@ def _quality(side: SideBySide) -> str:
         values = [one.value for points in lines.values() for one in points.values()]
         log = name.startswith("gen_ppl") and all(v > 0 and math.isfinite(v) for v in values)
         charts.append(chart(f"{name} against steps", series, steps, Axis(name, log)))
-        tables += [f"<h3>{_text(name)}</h3>", _table(*quality_table(side, name))]
+        tables += [f"<h3>{escaped(name)}</h3>", table(*quality_table(side, name))]
     note = (
         '<p class="quiet">A quality figure means something beside the entropy of the same samples: '
         "low perplexity at low entropy is repetition.</p>"
@@ -194,28 +202,32 @@ def _samples(side: SideBySide, folder: Path) -> str:
             commands = Commands(f"samples-{number}-{i}", [made])
             prompt = f", prompt {one['prompt']}" if one.get("prompt") else ""
             shown += [
-                f"<details{' open' if not shown else ''}><summary>{_text(one.get('policy'))}, "
-                f"J = {_text(one['sampling_steps'])}, seed {_text(one.get('seed'))}"
-                f"{_text(prompt)}</summary>",
+                f"<details{' open' if not shown else ''}><summary>{escaped(one.get('policy'))}, "
+                f"J = {escaped(one['sampling_steps'])}, seed {escaped(one.get('seed'))}"
+                f"{escaped(prompt)}</summary>",
                 *(_sample(row) for row in rows),
                 commands.html(),
                 "</details>",
             ]
         if shown:
-            parts += [f"<h3>{_text(run.name)}</h3>", *shown]
+            parts += [f"<h3>{escaped(run.name)}</h3>", *shown]
     return "\n".join(parts)
 
 
 def _sample(row: dict[str, Any]) -> str:
-    """One sample in its component's colour."""
-    component, text = row.get("component"), str(row.get("text", ""))
-    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
+    """One sample in its component's colour; with latents per block, each block in its own."""
+    component, said = row.get("component"), str(row.get("text", ""))
+    cut = said if len(said) <= LONGEST_TEXT else f"{said[:LONGEST_TEXT]} …"
     known = isinstance(component, int)
     color = f"s{component % COLORS}" if isinstance(component, int) else "none"
     who = f"component {component}" if known else "component not noted, or there is one only"
+    shown = escaped(cut)
+    if blocks := blocks_of(row):
+        who += ", blocks " + " ".join(str(one) for one, _ in blocks)
+        shown = in_blocks(blocks, LONGEST_TEXT, COLORS)
     return (
         f'<div class="sample {color}"><div class="who">{who}</div>'
-        f'<div class="text">{_text(cut)}</div></div>'
+        f'<div class="text">{shown}</div></div>'
     )
 
 
@@ -233,13 +245,13 @@ def _commands(side: SideBySide, folder: Path) -> str:
             if "sampling_steps" in one:
                 shown = f"samples, {one.get('policy')}, J = {one['sampling_steps']}"
                 commands.rows.append((shown, samples_command(place, run.settings, one)))
-        parts += [f"<h3>{_text(run.name)}</h3>", commands.html()]
+        parts += [f"<h3>{escaped(run.name)}</h3>", commands.html()]
     return "\n".join(parts)
 
 
 def _left_out(side: SideBySide) -> str:
     rows = [[name, reason] for name, reason in side.left_out.items()]
-    return _table(["run", "why"], rows) if rows else ""
+    return table(["run", "why"], rows) if rows else ""
 
 
 # --- parts ---------------------------------------------------------------------------------------
@@ -276,41 +288,3 @@ def _lines(path: Path, most: int) -> list[dict[str, Any]]:
 def _charts(charts: Iterable[str]) -> str:
     drawn = [one for one in charts if one]
     return '<div class="charts">\n' + "\n".join(drawn) + "\n</div>" if drawn else ""
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; columns of numbers are set as such."""
-    numbers = [_numeric([row[i] for row in rows]) for i in range(len(columns))]
-    cells = [' class="number"' if number else "" for number in numbers]
-    cells[0] = ' class="name"'
-    heads = [' class="number"' if number and i else "" for i, number in enumerate(numbers)]
-    head = "".join(
-        f'<th scope="col"{h}>{_text(c)}</th>' for h, c in zip(heads, columns, strict=True)
-    )
-    body = "\n".join(
-        "<tr>"
-        + "".join(f"<td{k}>{_text(c)}</td>" for k, c in zip(cells, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>'
-        "</div>"
-    )
-
-
-def _numeric(cells: Sequence[str]) -> bool:
-    filled = [cell.partition(" ± ")[0] for cell in cells if cell]
-    return bool(filled) and all(_is_number(cell) for cell in filled)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value), quote=True)

@@ -12,6 +12,8 @@ from typing import Any
 import hydra.utils
 import lightning as L
 import torch
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig
 
 from lkf_plugin.checkpoint_file import read_checkpoint
@@ -19,6 +21,7 @@ from lkf_plugin.config import cpu_count
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.builtin import Diffusion
 from lkf_plugin.methods.method import method_of
+from lkf_plugin.ranks import by_srun
 
 
 def build_module(config: DictConfig, tokenizer: Any) -> Diffusion:
@@ -61,12 +64,30 @@ def build_trainer(config: DictConfig, logger: Any, callbacks: list[Any]) -> L.Tr
     return hydra.utils.instantiate(
         config.trainer,
         default_root_dir=config.run_dir,
-        strategy=hydra.utils.instantiate(config.strategy),
+        strategy=_strategy(config),
+        plugins=_without_requeue(),
         callbacks=[*callbacks, RunProgressBar(refresh_rate=10)],
         logger=logger,
         use_distributed_sampler=False,
         enable_model_summary=False,
     )
+
+
+def _without_requeue() -> list[Any] | None:
+    """Under SLURM, Lightning's environment without its own checkpoints and requeueing: ours are."""
+    return [SLURMEnvironment(auto_requeue=False)] if by_srun() else None
+
+
+def _strategy(config: DictConfig) -> Any:
+    """The strategy; ``auto`` over several devices is DDP.
+
+    Our buffers are constants. If DDP sent them along with each batch of a validation, processes
+    with a batch more than others would wait for ever.
+    """
+    strategy = hydra.utils.instantiate(config.strategy)
+    if strategy == "auto" and config.trainer.devices * config.trainer.num_nodes > 1:
+        return DDPStrategy(broadcast_buffers=False)
+    return strategy
 
 
 def _hush() -> None:

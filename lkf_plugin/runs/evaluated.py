@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.data.options import absolute
 from lkf_plugin.errors import UserError
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs.identity import (
     Card,
     card_of_settings,
@@ -167,5 +167,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _say(sentence: str) -> None:
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if is_first():
         print(sentence, flush=True)

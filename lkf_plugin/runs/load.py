@@ -74,7 +74,6 @@ def settings_of_run(folder: str | Path, checkpoint: str | None = None) -> DictCo
 
     Args:
         folder: a ``run_dir``.
-        device: where the weights go.
         checkpoint: a file in place of the best one.
 
     Raises:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.ranks import is_first
 
 try:
     import fcntl
@@ -22,17 +23,13 @@ LOCK = ".lock"
 def only_trainer_of(folder: Path) -> Iterator[None]:
     """Holds the folder's lock; the system lets go of it however the process ends.
 
-    Processes of the same run on further devices (local rank above 0) take no lock. A folder that
+    Processes of the same run on further devices and nodes take no lock. A folder that
     was made for the lock and has nothing else in it when the run fails is taken away again.
 
     Raises:
         UserError: another process trains in this folder.
     """
-    if (
-        fcntl is None
-        or int(os.environ.get("LOCAL_RANK", "0"))
-        or int(os.environ.get("NODE_RANK", "0"))
-    ):
+    if fcntl is None or not is_first():
         yield
         return
     made = [one for one in (folder, *folder.parents) if not one.exists()]

@@ -139,7 +139,16 @@ def _check_start(config: DictConfig) -> None:
     source = config.init.from_checkpoint
     if not source:
         return
-    if not local_file(source, "init.from_checkpoint").is_file():
+    path = local_file(source, "init.from_checkpoint")
+    if path.is_dir():
+        if config.host == "mdlm":
+            raise UserError(
+                f"init.from_checkpoint={source} is a folder: host=mdlm reads checkpoints, bring "
+                "it in with scripts/import_checkpoint.py."
+            )
+        if not (path / "config.json").is_file():
+            raise UserError(f"init.from_checkpoint={source} is no model folder: no config.json.")
+    elif not path.is_file():
         raise UserError(f"There is no checkpoint at init.from_checkpoint={source}: check the path.")
     if config.model.type != "lkf" and given_name(config) == NONE:
         raise UserError(

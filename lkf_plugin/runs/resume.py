@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from lkf_plugin.checkpoint_file import local_file, read_checkpoint, require_training_state
 from lkf_plugin.errors import UserError
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs.identity import card_of_settings, compare, read_card
 from lkf_plugin.train.checkpoint import BEST, LAST
 
@@ -113,7 +114,7 @@ def _newest_whole(folder: Path) -> Resume | None:
         except UserError as error:
             damage = error
             continue
-        if os.environ.get("LOCAL_RANK", "0") == "0":
+        if is_first():
             print(f"{folder / LAST} is missing: going on from {path.name} beside it", flush=True)
         return resume
     if damage is not None:

@@ -24,6 +24,7 @@ from lkf_plugin.config.paths import NAMES_OR_FOLDERS, corpus_paths
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import NONE
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs.identity import ONE_LATENT
 
 CONFIG, RECORD = "config.yaml", "run.json"
@@ -243,7 +244,7 @@ def check_resume(
 
 def _settle_schedule(config: DictConfig, before: dict[str, Any], step: int) -> None:
     sentence = settle_schedule(config, before, step)
-    if sentence and int(os.environ.get("LOCAL_RANK", "0")) == 0:
+    if sentence and is_first():
         print(sentence, flush=True)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 from omegaconf import DictConfig
 
 from lkf_plugin.checkpoint_file import local_file, read_checkpoint
 from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.method import NONE, given_name
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs.identity import Card, card_of_settings, compare, make_card, read_card
 from lkf_plugin.runs.resume import Resume, check_card
 from lkf_plugin.runs.settings import check_resume, plain
@@ -55,7 +54,7 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
     unknown = compare(card or {}, now, path, new)
     if mixture and card:  # a factorised network has no options of a latent
         unknown = [key for key in unknown if not key.startswith("model.")]
-    if unknown and os.environ.get("LOCAL_RANK", "0") == "0":
+    if unknown and is_first():
         print(f"{path} does not tell its {', '.join(unknown)}: not compared", flush=True)
 
 

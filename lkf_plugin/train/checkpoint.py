@@ -295,14 +295,15 @@ class StepCheckpoint(Checkpoint):
         """Saves and leaves; ``numbered`` where a step-N.ckpt would have been saved anyway."""
         step, last = trainer.global_step, self.folder / LAST
         signum = self._signals.received or signal.SIGTERM
+        if step > self._saved_step and step > 0:
+            self._save(trainer, numbered=numbered)
+        self._signals.hand_over()
         if step == 0:
             raise Preempted(
                 f"{signum.name}: stopped before the end of the first step, so there is nothing to "
                 "save; the same command starts again.",
                 signum,
             )
-        if step > self._saved_step:
-            self._save(trainer, numbered=numbered)
         raise Preempted(
             f"{signum.name}: saved step {step} to {last}; run the same command again to go on.",
             signum,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.train.sharded import like, whole
 
 _CHUNK = 1 << 25  # elements handled at once, which bounds the scratch memory of an update
 
@@ -72,7 +73,7 @@ class ExponentialMovingAverage:
         return {
             "decay": self.decay,
             "num_updates": self.num_updates,
-            "shadow_params": self.shadow_params,
+            "shadow_params": [whole(shadow) for shadow in self.shadow_params],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -90,7 +91,7 @@ class ExponentialMovingAverage:
         self.decay = state["decay"]
         self.num_updates = state["num_updates"]
         self.shadow_params = [
-            new.detach().clone().to(old)
+            like(new, old)
             for new, old in zip(shadows, self.shadow_params, strict=True)
         ]
 

@@ -25,6 +25,7 @@ from lkf_plugin.train.loops import pin_progress
 from lkf_plugin.train.metrics import Extra, Reported, WeightedMeans, likelihood
 from lkf_plugin.train.optimizer import build_optimizer
 from lkf_plugin.train.seeding import seed_position
+from lkf_plugin.train.sharded import ShardedStrategy, in_shards, shard, whole
 
 
 class TrainingModule(L.LightningModule):
@@ -74,6 +75,12 @@ class TrainingModule(L.LightningModule):
 
     # --- training ------------------------------------------------------------------------------
 
+    def configure_model(self) -> None:
+        """Shards the weights where the strategy asks for it; the average begins anew as shards."""
+        if isinstance(self.trainer.strategy, ShardedStrategy):
+            shard(self, self.trainer.strategy.device_mesh["data_parallel"])
+            self._start_average()
+
     def on_train_start(self) -> None:
         """Brings the averages to the device."""
         if self.ema is not None:
@@ -114,7 +121,7 @@ class TrainingModule(L.LightningModule):
             wrapper: Any = self.trainer.strategy.model
             norm = wrapper.clip_grad_norm_(gradient_clip_val or math.inf)
         else:
-            norm = gradient_norm(weights)
+            norm = whole(gradient_norm(weights))
         losses, self._step_losses = self._step_losses, []
         if self.trainer.scaler is None:  # float16's loss scaler skips such steps by itself
             require_finite(torch.stack(losses).mean(), norm, self.trainer.global_step + 1)
@@ -142,6 +149,7 @@ class TrainingModule(L.LightningModule):
     # --- validation ----------------------------------------------------------------------------
 
     def _enter_ema(self) -> None:
+        in_shards(self)
         if self.ema is not None:
             self.ema.move_shadow_params_to_device(self.device)
             self.ema.store(self._weights())
@@ -149,6 +157,7 @@ class TrainingModule(L.LightningModule):
         self.backbone.eval()
 
     def _leave_ema(self) -> None:
+        in_shards(self)
         if self.ema is not None:
             self.ema.restore(self._weights())
 
@@ -158,8 +167,12 @@ class TrainingModule(L.LightningModule):
         self._enter_ema()
 
     def validation_step(self, batch: Mapping[str, Tensor], batch_idx: int) -> None:
-        """One batch, with the same random numbers at each validation of each model."""
-        seed_position(self.config.seed, "valid", batch_idx, self.global_rank)
+        """One batch, with the same random numbers at each validation of each model.
+
+        They go by the number of the batch among those of all processes.
+        """
+        number = batch_idx * self.trainer.world_size + self.global_rank
+        seed_position(self.config.seed, "valid", number, 0)
         self._compute_loss(batch, "val")
 
     def on_validation_epoch_end(self) -> None:

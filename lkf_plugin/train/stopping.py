@@ -1,4 +1,8 @@
-"""SIGTERM and Ctrl-C ask a run to stop; it does so between two batches, after saving."""
+"""SIGTERM and Ctrl-C ask a run to stop; it does so between two batches, after saving.
+
+So do SIGUSR1 and SIGUSR2 under a launcher: SLURM sends one before the time is up, and submitit's
+own handler of it requeues the job. That handler has its turn once the run is saved.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ import time
 from types import FrameType
 from typing import Any
 
+from lkf_plugin.ranks import is_first
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LAUNCHERS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Preempted(SystemExit):
@@ -21,7 +28,7 @@ class Preempted(SystemExit):
 
 
 class StopSignals:
-    """Remembers that SIGTERM or SIGINT arrived, and says at once what will follow.
+    """Remembers that one of the signals arrived, and says at once what will follow.
 
     After the first SIGINT the system's own handling is back, so that a second one ends the
     process at once, even in the middle of a long operation.
@@ -34,14 +41,27 @@ class StopSignals:
         self._batch_seconds: float | None = None
 
     def listen(self) -> None:
-        """Takes both signals over, once; only the main thread can."""
+        """Takes the signals over, once; only the main thread can.
+
+        A launcher's signal is heard where somebody handles it already, and in a job of SLURM.
+        """
         if self._before or threading.current_thread() is not threading.main_thread():
             return
-        for one in SIGNALS:
+        in_job = "SLURM_JOB_ID" in os.environ
+        launchers = (one for one in LAUNCHERS if in_job or callable(signal.getsignal(one)))
+        for one in (*SIGNALS, *launchers):
             self._before[one] = signal.signal(one, self._receive)
 
+    def hand_over(self) -> None:
+        """Gives the launcher's own handler its turn, if it was its signal; that may leave."""
+        signum = self.received
+        handler = self._before.get(signum) if signum in LAUNCHERS else None
+        if callable(handler):
+            self.release()
+            handler(signum, None)
+
     def release(self) -> None:
-        """Gives both signals back."""
+        """Gives the signals back."""
         before, self._before = self._before, {}
         for one, handler in before.items():
             if handler is not None:
@@ -65,7 +85,7 @@ class StopSignals:
         if signum == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             again = "; a second Ctrl-C leaves at once, without saving"
-        if (first or again) and os.environ.get("LOCAL_RANK", "0") == "0":
+        if (first or again) and is_first():
             seconds = self._batch_seconds
             wait = "" if seconds is None else f" (the last one took {seconds:.1f} s)"
             name = signal.Signals(signum).name

@@ -29,6 +29,7 @@ from lkf_plugin.data import PreparedData, prepare
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.validation import write_likelihood
+from lkf_plugin.ranks import is_first
 from lkf_plugin.runs import stamp
 from lkf_plugin.runs.common import use_cpus
 from lkf_plugin.runs.evaluated import (
@@ -88,7 +89,7 @@ def run(config: DictConfig) -> dict[str, Any]:
             read_once.keep(resume.path, resume.checkpoint)
         card = card_of(config, prepared)
         hosted.callbacks.stamp_card = {"_target_": stamp.TARGET, "card": card}
-        if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+        if is_first():
             save_settings(config, run_record("mdlm", prepared.digest), folder)
             keep_tokenizer(prepared.tokenizer, folder / FOLDER)
         return _metrics(_run_main(upstream, hosted, prepared))

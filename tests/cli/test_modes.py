@@ -186,3 +186,19 @@ def test_host_auto_and_mdlm(
         (tmp_path / name).touch()
     assert select_host(compose()) == "mdlm"
     assert "PYTHONPATH" not in os.environ or str(tmp_path) not in os.environ["PYTHONPATH"]
+
+
+@pytest.mark.parametrize("policy", ["commit", "best_of_m"])
+def test_samples_tell_the_component_of_each_block(
+    tiny: Compose, run: Run, tmp_path: Path, policy: str
+) -> None:
+    tree = ("model=lkf-tiny", "loss=mixture", "model.num_components=2", "model.latent_blocks=1",
+            "model.latent=tree", "model.block_components=3", "model.block_length=10")  # fmt: skip
+    run(tiny(*tree, "trainer.max_steps=1", "lr_scheduler.num_warmup_steps=1"))
+    asked = ("mode=sample_eval", f"decode={policy}", "sampling.steps=2")
+    run(tiny(*tree, *asked, "sampling.num_sample_batches=1"))
+    lines = (tmp_path / "run" / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    for row in map(json.loads, lines):
+        components, texts = zip(*row["blocks"], strict=True)
+        assert len(components) == 4 and {k // 3 for k in components} == {row["component"]}
+        assert " ".join(texts) == row["text"]

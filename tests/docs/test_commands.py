@@ -158,6 +158,8 @@ def test_scripts(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     "command", [c for c in BY_PROGRAM["lkf"] if c.words[1] in OTHERS], ids=str
 )
 def test_other_commands_of_lkf(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    if command.words[1] == "harness":
+        pytest.importorskip("lm_eval", reason="pip install 'lkf-plugin[harness]'")
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
     with pytest.raises(Parsed):
         OTHERS[command.words[1]](command.words[2:])

@@ -73,3 +73,31 @@ def test_statuses() -> None:
 def test_workers_outlive_both_signals() -> None:
     _ignore_signals(0)
     assert all(signal.getsignal(one) == signal.SIG_IGN for one in SIGNALS)
+
+
+def test_a_launchers_handler_has_its_turn_after_the_save(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its signal is heard where it has a handler, or in a job of SLURM; else it is the system's."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda signum, frame: heard.append(signum))
+    try:
+        signals = StopSignals()
+        signals.listen()
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert signals.received == signal.SIGUSR2 and heard == []
+        signals.hand_over()
+        assert heard == [signal.SIGUSR2]
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # all are given back
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+        in_job = StopSignals()
+        in_job.listen()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        in_job.hand_over()  # nobody else handles it
+        assert in_job.received == signal.SIGUSR1
+        in_job.release()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert capfd.readouterr().err.count("the run is saved after the batch in hand") == 2

@@ -48,7 +48,8 @@ def run_committed(request: DecodeRequest, component_G: Tensor) -> Decoded:
     rollouts = Rollouts.start(request.x_GL, component_G, seeds_G)
     request.engine.finish(rollouts)
     calls = rollouts.calls_R.double().mean().item()
-    return Decoded(rollouts.x_RL, component_G, None, float(request.engine.num_steps), calls)
+    steps = float(request.engine.num_steps)
+    return Decoded(rollouts.x_RL, component_G, None, steps, calls, block_GB=rollouts.block_RG)
 
 
 @policy("commit")

@@ -1,0 +1,1 @@
+"""A run under EleutherAI's lm-evaluation-harness: ``lkf harness --model_args path=RUN ...``."""
