@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 ONE, FROZEN = "M=1", "M=8, one frozen component"
 ONE_BEST, BEST = "M=1, best of 8", "M=8, best of 8"
+TREE = "tree of 4 x 2, one draw"
 Valid = Mapping[tuple[str, int], float]
 
 

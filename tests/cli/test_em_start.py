@@ -36,8 +36,8 @@ def test_fitted_once_and_gone_on_with(
     tiny: Compose, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits: list[int] = []
-    plain = em_start._fit
-    monkeypatch.setattr(em_start, "_fit", lambda *given: fits.append(1) or plain(*given))
+    plain = em_start.fitted_law
+    monkeypatch.setattr(em_start, "fitted_law", lambda *given: fits.append(1) or plain(*given))
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run(tiny(*CHAIN, f"run_dir={whole}", "trainer.max_steps=4"))
     run(tiny(*CHAIN, f"run_dir={parts}", "trainer.max_steps=2", "trainer.val_check_interval=2"))
