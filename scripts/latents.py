@@ -5,7 +5,7 @@ goes on from one factorised model for equal CPU seconds, as it is, with M = 8, a
 (an hour). What is there is not made again, so that the command may be stopped and repeated.
 
     python scripts/latents.py agreetext
-    python scripts/latents.py characters --arms "M=1, on" chain
+    python scripts/latents.py characters --arms M1-on chain
     python scripts/latents.py agreetext --seeds 1 --steps 20 --samples 8 --out outputs/trial
 """
 

@@ -16,7 +16,7 @@ from experiments.demo.cells import CLAUSES, RUNS
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.train.cpu_seconds import CpuSeconds
 
-FIRST = "M=1"  # what text starts from
+FIRST = "M1"  # what text starts from
 CLOCK = f"+callbacks.cpu_seconds._target_={CpuSeconds.__module__}.{CpuSeconds.__qualname__}"
 
 
@@ -25,7 +25,7 @@ class Study:
     """A corpus and its runs.
 
     Attributes:
-        rows: every run by its name, in the order of the tables.
+        rows: every run by the name of its folder, in the order of the tables.
         steps: values of J.
         sequences: held-out ones, spread evenly over what there is.
         samples: of a cell; 0 draws none.
@@ -47,8 +47,8 @@ class Study:
 
 def _on(experiment: str, steps: int, *overrides: str) -> Row:
     """A run that goes on from the factorised one."""
-    length = f"trainer.max_steps={steps}"
-    return Row((f"experiment={experiment}", length, *overrides, CLOCK), start=FIRST)
+    length = (f"trainer.max_steps={steps}", f"trainer.val_check_interval={steps // 2}")
+    return Row((f"experiment={experiment}", *length, *overrides, CLOCK), start=FIRST)
 
 
 def _structure(latent: str, K: int, m: int, length: int | str) -> tuple[str, ...]:
@@ -69,15 +69,15 @@ AGREETEXT = Study(
 CHARACTERS = Study(
     rows={
         FIRST: Row(("experiment=sotu-characters", CLOCK)),
-        "M=1, on": _on("sotu-characters-on", 2000),
-        "LKF M=8": _on("sotu-characters-on", 1300, "model.num_components=8"),
-        "tree": _on("sotu-characters-on", 900, *_structure("tree", 1, 8, 4)),
-        "chain": _on("sotu-characters-on", 900, *_structure("chain", 1, 8, 1)),
+        "M1-on": _on("sotu-characters-on", 1000),
+        "M8": _on("sotu-characters-on", 690, "model.num_components=8", "loss.backward=drawn"),
+        "tree": _on("sotu-characters-on", 510, *_structure("tree", 1, 8, 4)),
+        "chain": _on("sotu-characters-on", 490, *_structure("chain", 1, 8, 1)),
     },
     steps=(1, 2, 4, 8, 16, 32),
     sequences=512,
     samples=256,
     policies=("redraw",),
-    baseline="M=1, on",
+    baseline="M1-on",
 )
 STUDIES = {"agreetext": AGREETEXT, "characters": CHARACTERS}

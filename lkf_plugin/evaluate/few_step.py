@@ -1,7 +1,9 @@
 """Likelihood of the few-step samplers of a run: ``mode=ppl_eval eval.steps=[1,2,4,8]``.
 
-See ``likelihood.few_step`` for what is bounded. All models see the same reveal patterns of the same
-sequences, so that differences of the per-sequence values, which the report keeps, are paired.
+See ``likelihood.few_step`` for what is bounded, and ``likelihood.replay`` for what is exact where
+the state decides what is revealed next (``eval.replay``). All models see the same reveal patterns
+of the same sequences, so that differences of the per-sequence values, which the report keeps, are
+paired.
 
 Shape legend: B sequences, L positions. Unit: nats.
 """
@@ -19,10 +21,11 @@ from tqdm.auto import tqdm
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import ratio_per_token
-from lkf_plugin.likelihood.few_step import few_step_nelbo
+from lkf_plugin.likelihood.few_step import FewStepNats, few_step_nelbo
 from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.likelihood.network_steps import NetworkSteps
-from lkf_plugin.likelihood.step_model import StepModel
+from lkf_plugin.likelihood.replay import find_rule, replay
+from lkf_plugin.likelihood.step_model import StepLawModel
 from lkf_plugin.methods.method import method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
@@ -33,7 +36,7 @@ class FewStep(NamedTuple):
 
     Attributes:
         estimates: ``nll@J`` (latents redrawn in every step) and ``nll_frozen@J`` (drawn once),
-            nats per token.
+            nats per token; of a replay ``nll_replay@J`` and ``nll_replay_frozen@J``.
         sequences: J -> the two kinds of values, nats per sequence, and ``tokens``.
     """
 
@@ -41,7 +44,7 @@ class FewStep(NamedTuple):
     sequences: dict[str, Any]
 
 
-def step_model(run: LoadedRun) -> StepModel:
+def step_model(run: LoadedRun) -> NetworkSteps | HostSteps:
     """What bounds this run's sampler.
 
     Raises:
@@ -66,6 +69,7 @@ def few_step(
     seed: int = 0,
     paths: int = 1,
     progress: bool = True,
+    rule: str | None = None,
 ) -> FewStep:
     """Bounds of the first held-out sequences at each number of steps.
 
@@ -76,6 +80,7 @@ def few_step(
         seed: of the reveal patterns.
         paths: patterns per sequence.
         progress: a bar over the numbers of steps.
+        rule: of ``likelihood.replay``, for exact likelihoods under its order as well.
     """
     model = step_model(run)
     rows = run.prepared.valid
@@ -90,14 +95,31 @@ def few_step(
     found = FewStep({}, {"tokens": tokens_B.tolist()})
     bar = tqdm(steps, desc="few-step likelihood", leave=False, disable=None if progress else True)
     for num_steps in bar:
-        nats = few_step_nelbo(
-            model, x_BL, num_steps, seed_B, free_BL, paths, batch_rows=batch_rows
-        )
-        for kind, nats_B in zip(("", "_frozen"), nats, strict=True):
-            name = f"nll{kind}@{num_steps}"
-            found.estimates[name] = _per_token(nats_B, tokens_B)
-            found.sequences[name] = nats_B.tolist()
+        nats = few_step_nelbo(model, x_BL, num_steps, seed_B, free_BL, paths, batch_rows=batch_rows)
+        _note(found, "nll", num_steps, nats, tokens_B)
+        if rule is not None:
+            nats = _replayed(model, x_BL, num_steps, rule, free_BL, batch_rows)
+            _note(found, "nll_replay", num_steps, nats, tokens_B)
     return found
+
+
+def _replayed(
+    model: StepLawModel, x_BL: Tensor, steps: int, rule: str, free_BL: Tensor, batch_rows: int
+) -> FewStepNats:
+    """``replay`` in batches: whole laws are [R, M, L, V]."""
+    parts = [
+        replay(model, x_RL, steps, find_rule(rule), free_RL)
+        for x_RL, free_RL in zip(x_BL.split(batch_rows), free_BL.split(batch_rows), strict=True)
+    ]
+    return FewStepNats(*(torch.cat(one) for one in zip(*parts, strict=True)))
+
+
+def _note(found: FewStep, name: str, steps: int, nats: FewStepNats, tokens_B: np.ndarray) -> None:
+    """Both kinds of a bound under their names."""
+    for kind, nats_B in zip(("", "_frozen"), nats, strict=True):
+        key = f"{name}{kind}@{steps}"
+        found.estimates[key] = _per_token(nats_B, tokens_B)
+        found.sequences[key] = nats_B.tolist()
 
 
 def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None:
@@ -109,7 +131,8 @@ def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None
     if not steps:
         return None
     use_average(run.module)
-    return few_step(run, list(steps), num_sequences, int(run.config.seed))
+    rule = run.config.eval.get("replay")
+    return few_step(run, list(steps), num_sequences, int(run.config.seed), rule=rule)
 
 
 def _per_token(nats_B: Tensor, tokens_B: np.ndarray) -> Estimate:

@@ -17,6 +17,7 @@ from typing import Any
 from lkf_plugin import __version__
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.report.few_step import LABEL, few_step_curves, few_step_table
 from lkf_plugin.report.made_by import likelihood_command, samples_command, training_command
 from lkf_plugin.report.runs import Run, SideBySide, curves, headline, quality, read_runs
 from lkf_plugin.report.svg import COLORS, Axis, Series, chart
@@ -77,6 +78,7 @@ def page(folder: Path) -> str:
     sections = [
         ("runs", "Runs", _runs(side)),
         ("training", "Training", _training(side, folder)),
+        ("few-steps", "Likelihood of few steps", _few_steps(side)),
         ("quality", "Quality against steps", _quality(side)),
         ("samples", "Samples", _samples(side, folder)),
         ("commands", "Commands", _commands(side, folder)),
@@ -140,6 +142,28 @@ def _training(side: SideBySide, folder: Path) -> str:
         chart("Training loss", losses, steps, Axis("trainer/loss, nats per token")),
     ]
     return _charts(charts)
+
+
+def _few_steps(side: SideBySide) -> str:
+    """Bounds of the J-step samplers by J, as a chart and a table."""
+    found = few_step_curves(side)
+    if not found:
+        return ""
+    colors = {run.name: number for number, run in enumerate(side.runs)}
+    marks = list(dict.fromkeys(kind for _, kind in found))
+    series = [
+        Series(
+            f"{run}, {kind}",
+            [(J, one.value, one.se) for J, one in points.items()],
+            colors[run],
+            marks.index(kind),
+            marks.index(kind) % 2 == 1,
+        )
+        for (run, kind), points in found.items()
+    ]
+    steps = Axis("steps J", True, sorted({J for points in found.values() for J in points}))
+    drawn = chart("Likelihood of few steps", series, steps, Axis(LABEL))
+    return "\n".join([_charts([drawn]), _table(*few_step_table(side))])
 
 
 def _quality(side: SideBySide) -> str:
