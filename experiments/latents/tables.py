@@ -157,5 +157,12 @@ def render(name: str, records: Path) -> str:
 
 
 def tables(records: Path) -> dict[str, str]:
-    """Name of a study -> its tables, for the page."""
-    return {name: render(name, records / name) for name in STUDIES}
+    """Name of a study -> its tables, for the page: of the studies that have a folder of records.
+
+    Raises:
+        UserError: there is none.
+    """
+    kept = [name for name in STUDIES if (records / name).is_dir()]
+    if not kept:
+        raise UserError(f"{records} has no folder of a study: copy records of {', '.join(STUDIES)}.")
+    return {name: render(name, records / name) for name in kept}

@@ -32,8 +32,8 @@ def verdicts(runs: Sequence[Measured]) -> Iterator[tuple[str, float, bool]]:
         excess = bound - AGREETEXT.optimum
         yield f"{own}: bound at J=1 within {BOUND_WITHIN} of H / L", excess, excess <= BOUND_WITHIN
         for other in (run for run in runs if run.arm != TREE and run.seed == tree.seed):
-            apart = [(tree.nats(J) - other.nats(J)).mean().item() for J in AGREETEXT.steps]
-            worst = max(apart)
+            above = [(tree.nats(J) - other.nats(J)).mean().item() for J in AGREETEXT.steps]
+            worst = max(above)
             yield f"{own}: bound at no J above that of {other.arm}", worst, worst <= 0
 
 
