@@ -30,10 +30,10 @@ def draw(path: Path, study: Study, runs: Sequence[Measured], title: str) -> None
         axes.plot(study.steps, means, color=color, marker="o", markersize=4, label=arm)
         ceiling = _mean(own, CEILING)
         axes.plot([study.steps[0]], [ceiling], color=color, marker="_", markersize=14)
-    baseline = [run for run in runs if run.arm == study.baseline]
-    endless = _mean([run.likelihood for run in baseline], f"nll@{study.steps[-1]}")
-    label = f"{study.baseline}, J={study.steps[-1]}"
-    axes.axhline(endless, color=GREY, linestyle=":", linewidth=1.2, label=label)
+    if baseline := [run.likelihood for run in runs if run.arm == study.baseline]:
+        endless = _mean(baseline, f"nll@{study.steps[-1]}")
+        label = f"{study.baseline}, J={study.steps[-1]}"
+        axes.axhline(endless, color=GREY, linestyle=":", linewidth=1.2, label=label)
     axes.set_xscale("log", base=2)
     axes.set_xticks(study.steps, [str(J) for J in study.steps])
     axes.set_xlabel("sampling steps J")
