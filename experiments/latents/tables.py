@@ -13,8 +13,8 @@ import torch
 
 from experiments.latents.arms import STUDIES, Study
 from experiments.latents.measure import ARM, CEILING, KNOWN, NATS, SEED, STEPS, TRAINED
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.quality import VALID
 from lkf_plugin.evaluate.run_records import LIKELIHOOD
 from lkf_plugin.likelihood.few_step import paired_difference
 from lkf_plugin.records.estimate import Estimate
@@ -164,5 +164,6 @@ def tables(records: Path) -> dict[str, str]:
     """
     kept = [name for name in STUDIES if (records / name).is_dir()]
     if not kept:
-        raise UserError(f"{records} has no folder of a study: copy records of {', '.join(STUDIES)}.")
+        known = ", ".join(STUDIES)
+        raise UserError(f"{records} has no folder of a study: copy records of {known}.")
     return {name: render(name, records / name) for name in kept}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from experiments.latents.arms import AGREETEXT
 from experiments.latents.tables import ENTROPY, Measured
-from lkf_plugin.evaluate.quality import VALID
+from lkf_plugin.data.corpus import VALID
 
 VALID_AT_ONE = 0.90
 ENTROPY_WITHIN = 0.1  # nats of perfect samples' configuration entropy

@@ -12,8 +12,8 @@ from experiments.latents.arms import AGREETEXT, CHARACTERS
 from experiments.latents.figure import draw
 from experiments.latents.measure import KNOWN
 from experiments.latents.targets import render_targets, verdicts
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.quality import VALID
 from tests.experiments.latents.conftest import Write
 
 TEXT = dataclasses.replace(CHARACTERS, steps=(1, 2))
