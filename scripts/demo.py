@@ -1,7 +1,7 @@
-"""The demo: agreement broken by independent draws, kept by one latent.
+"""The demo: agreement broken by independent draws, kept by latents.
 
-Trains M = 1 (MDLM) and M = 8 on AgreeText, samples both in J = 1 to 32 steps, and writes a table,
-samples with their mistakes marked, a picture and both checkpoints to outputs/demo.
+Trains M = 1 (MDLM), M = 8 and a tree of latents on AgreeText, samples them in J = 1 to 32 steps,
+and writes table, samples with their mistakes marked, picture and checkpoints to outputs/demo.
 
     make demo
     python scripts/demo.py --steps 400 --samples 64     # quicker and rougher

@@ -8,16 +8,19 @@ from typing import Any
 
 from torch import Tensor
 
+from experiments.demo.promises import BEST, FROZEN, ONE, ONE_BEST, TREE
 from lkf_plugin.corpora import agreetext
 
-BLUE, ORANGE, GREY, RED = "#3465a4", "#d9730d", "#8a8a8a", "#c0392b"
+BLUE, ORANGE, GREEN, GREY, RED = "#3465a4", "#d9730d", "#2e8b57", "#8a8a8a", "#c0392b"
 STYLES: dict[str, dict[str, Any]] = {
-    "M=1": {"color": BLUE, "marker": "o", "linestyle": "-"},
-    "M=8, one frozen component": {"color": ORANGE, "marker": "o", "linestyle": "-"},
-    "M=1, best of 8": {"color": BLUE, "marker": "s", "linestyle": "--"},
-    "M=8, best of 8": {"color": ORANGE, "marker": "s", "linestyle": "--"},
+    ONE: {"color": BLUE, "marker": "o", "linestyle": "-"},
+    FROZEN: {"color": ORANGE, "marker": "o", "linestyle": "-"},
+    TREE: {"color": GREEN, "marker": "D", "linestyle": "-"},
+    ONE_BEST: {"color": BLUE, "marker": "s", "linestyle": "--"},
+    BEST: {"color": ORANGE, "marker": "s", "linestyle": "--"},
 }
 Points = Sequence[tuple[int, float, float]]
+HEAD, GAP = 1.15, 0.7  # lines that a sample's heading and the space below it take
 
 
 def draw_figure(
@@ -37,35 +40,35 @@ def draw_figure(
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(12.5, 4.6), gridspec_kw={"width_ratios": [1.25, 1]}
+        1, 2, figsize=(12.5, 5.8), gridspec_kw={"width_ratios": [1.25, 1]}
     )
-    _draw_samples(left, samples)
+    _draw_samples(left, samples, clauses)
     _draw_curves(right, curves, clauses)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def _draw_samples(axes: Any, samples: Mapping[str, Tensor]) -> None:
+def _draw_samples(axes: Any, samples: Mapping[str, Tensor], clauses: int) -> None:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     axes.set_title("first sample of each, 2 steps; red words disagree", loc="left", fontsize=11)
     words = [*agreetext.words(), "____"]
-    y = 0.97
+    y, line = 0.97, 0.97 / (len(samples) * (HEAD + clauses + GAP))
     for row, x_GL in samples.items():
         faults_L = agreetext.faults(x_GL[:1])[0].tolist()
         wrong = sum(faults_L)
         verdict = "valid" if wrong == 0 else f"{wrong} words wrong"
         color = STYLES[row]["color"]
         axes.text(0, y, f"{row}: {verdict}", fontsize=9.5, weight="bold", color=color, va="top")
-        y -= 0.05
+        y -= HEAD * line
         tokens = x_GL[0].tolist()
         for start in range(0, len(tokens), agreetext.CLAUSE_LENGTH):
             stop = start + agreetext.CLAUSE_LENGTH
             _draw_words(axes, y, [words[t] for t in tokens[start:stop]], faults_L[start:stop])
-            y -= 0.043
-        y -= 0.03
+            y -= line
+        y -= GAP * line
 
 
 def _draw_words(axes: Any, y: float, words: Sequence[str], faults: Sequence[bool]) -> None:

@@ -2,7 +2,7 @@
 
 A run's digits belong to a machine: processors round differently, and training magnifies the last
 bit into another run. So each promise is a bound that every run measured here keeps with room to
-spare: two seeds, a start moved by one last bit, and two processors. It is no bound that a lucky
+spare: seeds, a start moved by one last bit, and two processors. It is no bound that a lucky
 run reaches. Best of 8 at J = 1 shows the difference: at the optimum of eight components 1 / 64 of
 the one-step texts are valid, and so an eighth of the best of 8; a run that shows 0.98 there has
 given a component to a single configuration, which the entropy beside it tells.
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 ONE, FROZEN = "M=1", "M=8, one frozen component"
 ONE_BEST, BEST = "M=1, best of 8", "M=8, best of 8"
+TREE = "tree of 4 x 2, one draw"
 Valid = Mapping[tuple[str, int], float]
 
 
@@ -56,6 +57,10 @@ PROMISES = (
     Promise(FROZEN, 2, low=0.08, above=ONE),
     Promise(FROZEN, 4, low=0.2, above=ONE),
     Promise(FROZEN, 8, low=0.05, above=ONE),
+    Promise(TREE, 1, low=0.8),
+    Promise(TREE, 2, low=0.8),
+    Promise(TREE, 8, low=0.8),
+    Promise(TREE, 1, low=0.5, above=FROZEN),
     Promise(BEST, 1, low=0.1, above=ONE_BEST),
     Promise(BEST, 2, low=0.6, above=ONE_BEST),
     Promise(BEST, 4, low=0.9),

@@ -1,4 +1,4 @@
-"""The demo: trains M = 1 and M = 8, samples both, and writes table, samples and picture."""
+"""The demo: trains M = 1, M = 8 and a tree, samples them, and writes table, samples and picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from experiments import runner
 from experiments.demo import promises
-from experiments.demo.cells import CLAUSES, ROWS, STEPS_J, by_row, valid_fractions
+from experiments.demo.cells import CLAUSES, ROWS, RUNS, STEPS_J, by_row, valid_fractions
 from experiments.demo.figure import draw_figure
 from experiments.demo.table import render_samples, render_table
 from experiments.studies.perturbation import perturbed_start
@@ -25,7 +25,7 @@ from lkf_plugin.files import write_atomically
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run
 
-COMPONENTS = (1, 8)
+WORKERS = 2  # trainings side by side
 
 
 def run_demo(out: Path, steps: int | None, samples: int, seed: int, perturb: bool = False) -> None:
@@ -41,8 +41,8 @@ def run_demo(out: Path, steps: int | None, samples: int, seed: int, perturb: boo
     began = time.monotonic()
     more = [f"trainer.max_steps={steps}"] if steps else []
     more += perturbed_start(seed) if perturb else []
-    runs = {M: demo_run(out, M, seed, more) for M in COMPONENTS}
-    runner.train(list(runs.values()), workers=len(runs))
+    runs = {name: demo_run(out, name, seed, more) for name in RUNS}
+    runner.train(list(runs.values()), workers=WORKERS)
     torch.set_num_threads(min(2, cpu_count()))
     records, shown = sample_all(runs, samples, seed, out / "records")
     table = render_table(records, perturb)
@@ -56,26 +56,25 @@ def run_demo(out: Path, steps: int | None, samples: int, seed: int, perturb: boo
     print(f"\n{table}\n{render_samples(shown, color=sys.stdout.isatty())}")
     if steps is None:  # the bounds are those of the recipe's own length
         print(promises.render(valid_fractions(records)))
-    print(f"table, samples, picture, records and both runs: {out.resolve()}")
+    print(f"table, samples, picture, records and all runs: {out.resolve()}")
     print(f"took {time.monotonic() - began:.0f} s")
 
 
-def demo_run(out: Path, components: int, seed: int, more: list[str]) -> runner.Run:
-    """The training of a model."""
-    overrides = ["experiment=demo", f"model.num_components={components}", f"seed={seed}", *more]
-    return runner.Run(f"M={components}", out / f"M{components}", tuple(overrides))
+def demo_run(out: Path, name: str, seed: int, more: list[str]) -> runner.Run:
+    """The training of a model, one of ``RUNS``."""
+    return runner.Run(name, out / name, (*RUNS[name], f"seed={seed}", *more))
 
 
 def sample_all(
-    runs: dict[int, runner.Run], samples: int, seed: int, folder: Path
+    runs: dict[str, runner.Run], samples: int, seed: int, folder: Path
 ) -> tuple[list[Record], dict[str, Tensor]]:
     """The record of every cell, and a few samples of each row at J = 2."""
-    models = {M: load_run(run.folder) for M, run in runs.items()}
+    models = {name: load_run(run.folder) for name, run in runs.items()}
     records: list[Record] = []
     shown: dict[str, Tensor] = {}
     with tqdm(total=len(ROWS) * len(STEPS_J), desc="sampling", unit="cell") as bar:
-        for row, (M, policy) in ROWS.items():
-            model, settings = models[M], policy_settings(policy)
+        for row, (name, policy) in ROWS.items():
+            model, settings = models[name], policy_settings(policy)
             quality = quality_for(model.config, model.prepared.tokenizer, None, self_bleu_subset=0)
             evaluation = Evaluation(model, quality, folder, samples, seed, batch_size=samples)
             for J in STEPS_J:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from experiments.demo.cells import CLAUSES, STEPS_J, by_row
-from experiments.demo.promises import BEST, ONE, ONE_BEST
+from experiments.demo.promises import BEST, ONE, ONE_BEST, TREE
 from experiments.runner import compose_settings
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.data.corpus import VALID
@@ -52,9 +52,10 @@ def _cell(record: Record) -> str:
 
 def _facts(rows: Mapping[str, Mapping[int, Record]]) -> dict[str, Any]:
     """What every figure of the demo depends on."""
-    single, mixture = (next(iter(rows[row].values())) for row in (ONE, BEST))
+    single, mixture, tree = (next(iter(rows[row].values())) for row in (ONE, BEST, TREE))
     recipe, on = compose_settings(["experiment=demo"]), mixture.machine
-    steps = [f"{one.labels['trained_steps']} (M={one.num_components})" for one in (single, mixture)]
+    trained = {"M=1": single, "M=8": mixture, "tree": tree}
+    steps = [f"{one.labels['trained_steps']} ({name})" for name, one in trained.items()]
     return {
         "host": mixture.subject["host"],
         "machine": f"{on['cpu']}, {on['cores']} CPU cores",

@@ -32,6 +32,7 @@ def check_rules(settings: Settings, host: str) -> None:
     _check_portions(settings)
     _check_machine(settings)
     _check_sampling(settings)
+    _check_replay(settings)
     check_method(settings, host)
     check_process(settings, host)
     if host == "builtin":
@@ -156,6 +157,15 @@ def _check_machine(settings: Settings) -> None:
                 f"trainer.devices={trainer.devices} is more than the {there} GPU(s) of this "
                 "machine: lower it."
             )
+
+
+def _check_replay(settings: Settings) -> None:
+    """A replay is of samplers of so many steps."""
+    if settings.eval.replay is not None and settings.eval.steps is None:
+        raise UserError(
+            f"eval.replay={settings.eval.replay} replays samplers of so many steps: give them, "
+            "such as eval.steps=[1,2,4], or leave eval.replay out."
+        )
 
 
 def _check_sampling(settings: Settings) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from lkf_plugin.config.mdlm_words import known_predictors
 from lkf_plugin.decode.compiled import MODES
+from lkf_plugin.likelihood.replay import RULES
 from lkf_plugin.settings.fields import (
     Choice,
     Count,
@@ -68,3 +69,4 @@ class Eval(Group):
     perplexity_batch_size: Count
     compute_perplexity_on_sanity: Flag
     steps: Annotated[list[int] | None, StepNumbers()]
+    replay: Annotated[str | None, Choice(None, *RULES)]

@@ -27,6 +27,8 @@ from transformers import (  # type: ignore[attr-defined]
     PreTrainedTokenizerFast,
 )
 
+from lkf_plugin.data.characters import NAME as CHARACTERS
+from lkf_plugin.data.characters import character_tokenizer
 from lkf_plugin.data.hashing import value_digest
 from lkf_plugin.data.hub import snapshot
 from lkf_plugin.data.layout import Encoded
@@ -43,7 +45,10 @@ PINNED: dict[str, tuple[str, str]] = {
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
 }
 # Made by their names alone, from no files.
-BUILT_IN: dict[str, Callable[[], PreTrainedTokenizerBase]] = {"text8": Text8Tokenizer}
+BUILT_IN: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
+    "text8": Text8Tokenizer,
+    CHARACTERS: character_tokenizer,
+}
 _BLANKS = np.array([c for c in range(0x3001) if chr(c).isspace()], dtype=np.uint32)
 _FILES = ["vocab.txt", "vocab.json", "merges.txt"]
 
@@ -60,7 +65,7 @@ class TokenIds:
 
 
 def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """Loads ``bert-base-uncased``, ``gpt2``, ``text8``, or a local folder, and checks it.
+    """Loads ``bert-base-uncased``, ``gpt2``, ``text8``, ``characters`` or a folder; checks it.
 
     Raises:
         UserError: The name is unknown, files are missing, or the tokenizer cannot serve masked

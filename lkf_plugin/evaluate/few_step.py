@@ -1,7 +1,9 @@
 """Likelihood of the few-step samplers of a run: ``mode=ppl_eval eval.steps=[1,2,4,8]``.
 
-See ``likelihood.few_step`` for what is bounded. All models see the same reveal patterns of the same
-sequences, so that differences of the per-sequence values, which the report keeps, are paired.
+See ``likelihood.few_step`` for what is bounded, and ``likelihood.replay`` for what is exact where
+the state decides what is revealed next (``eval.replay``). All models see the same reveal patterns
+of the same sequences, so that differences of the per-sequence values, which the report keeps, are
+paired.
 
 Shape legend: B sequences, L positions. Unit: nats.
 """
@@ -21,7 +23,7 @@ from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.likelihood.few_step import few_step_nelbo
 from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.likelihood.network_steps import NetworkSteps
-from lkf_plugin.likelihood.step_model import StepModel
+from lkf_plugin.likelihood.replay import find_rule, replay
 from lkf_plugin.methods.method import method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
@@ -33,7 +35,7 @@ class FewStep(NamedTuple):
 
     Attributes:
         estimates: ``nll@J`` (latents redrawn in every step) and ``nll_frozen@J`` (drawn once),
-            nats per token.
+            nats per token; of a replay ``nll_replay@J`` and ``nll_replay_frozen@J``.
         sequences: J -> the two kinds of values, nats per sequence, and ``tokens``.
     """
 
@@ -41,7 +43,7 @@ class FewStep(NamedTuple):
     sequences: dict[str, Any]
 
 
-def step_model(run: LoadedRun) -> StepModel:
+def step_model(run: LoadedRun) -> NetworkSteps | HostSteps:
     """What bounds this run's sampler.
 
     Raises:
@@ -67,6 +69,7 @@ def few_step(
     paths: int = 1,
     progress: bool = True,
     processes: Processes | None = None,
+    rule: str | None = None,
 ) -> FewStep:
     """Bounds of the first held-out sequences at each number of steps.
 
@@ -78,6 +81,7 @@ def few_step(
         paths: patterns per sequence.
         progress: a bar over the batches and numbers of steps.
         processes: that share the batches, each of which is the same for any number of them.
+        rule: of ``likelihood.replay``, for exact likelihoods under its order as well.
     """
     model, processes = step_model(run), processes or Processes()
     rows = run.prepared.valid
@@ -94,22 +98,26 @@ def few_step(
         [(first, J) for first in firsts for J in steps], desc="few-step likelihood", unit="batch",
         leave=False, disable=None if progress and processes.rank == 0 else True,
     )  # fmt: skip
+    names = ["nll@{}", "nll_frozen@{}"]
+    names += ["nll_replay@{}", "nll_replay_frozen@{}"] if rule is not None else []
     own: dict[tuple[int, int], list[list[float]]] = {}
     for first, J in bar:
         part = slice(first, first + batch_rows)
-        nats = few_step_nelbo(
-            model, x_BL[part], J, seed_B[part], free_BL[part], paths, batch_rows=batch_rows
-        )
-        own[J, first] = [nats_B.tolist() for nats_B in nats]
+        x_RL, free_RL = x_BL[part], free_BL[part]
+        seed_R = seed_B[part]
+        nats = [*few_step_nelbo(model, x_RL, J, seed_R, free_RL, paths, batch_rows=batch_rows)]
+        if rule is not None:
+            nats += replay(model, x_RL, J, find_rule(rule), free_RL)
+        own[J, first] = [nats_R.tolist() for nats_R in nats]
     known = {key: value for one in processes.gathered(own) for key, value in one.items()}
-    found = FewStep({}, {"tokens": tokens_B.tolist()})
+    bounds = FewStep({}, {"tokens": tokens_B.tolist()})
     for J in steps:
         parts = [known[J, first] for first in range(0, len(x_BL), batch_rows)]
-        for kind, name in enumerate((f"nll@{J}", f"nll_frozen@{J}")):
+        for kind, name in enumerate(names):
             nats_B = [value for part in parts for value in part[kind]]
-            found.estimates[name] = ratio_per_token(np.array(nats_B), tokens_B)
-            found.sequences[name] = nats_B
-    return found
+            bounds.estimates[name.format(J)] = ratio_per_token(np.array(nats_B), tokens_B)
+            bounds.sequences[name.format(J)] = nats_B
+    return bounds
 
 
 def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None:
@@ -121,7 +129,7 @@ def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None
     if not steps:
         return None
     use_average(run.module)
+    rule = run.config.eval.get("replay")
     with Processes.join() as processes:
         seed = int(run.config.seed)
-        return few_step(run, list(steps), num_sequences, seed, processes=processes)
-
+        return few_step(run, list(steps), num_sequences, seed, processes=processes, rule=rule)

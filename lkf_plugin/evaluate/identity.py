@@ -33,6 +33,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "compute_generative_perplexity": "enters as the judge, or none",
         "gen_ppl_eval_model_name_or_path": "enters as the judge's label and revision",
         "steps": "enters as validation.steps",
+        "replay": "enters as validation.replay",
         "perplexity_batch_size": "enters as the judge's batch size",
     },
     "training": {"ema": "made the weights, whose digest enters; whether they are used is ema"},

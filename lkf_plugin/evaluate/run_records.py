@@ -113,6 +113,7 @@ class RunRecords:
         cell: Cell,
         metrics: Mapping[str, Estimate],
         drawn: Decoded | None = None,
+        series: Mapping[str, Any] | None = None,
         **labels: Scalar,
     ) -> Record:
         """Writes a cell's record.
@@ -121,6 +122,7 @@ class RunRecords:
             cell: what was measured.
             metrics: estimates by name.
             drawn: the samples, whose network calls are counted in the method's way and as run.
+            series: plain data beside.
             labels: further names for tables.
         """
         config, counted = self.run.config, {}
@@ -135,6 +137,7 @@ class RunRecords:
             subject=self.subject,
             settings=cell.settings,
             metrics={**metrics, **counted},
+            series=series or {},
             labels={
                 "row": cell.row,
                 "corpus": config.data.train,

@@ -69,6 +69,7 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
             report["metrics"] = metrics
             report["likelihood"] |= {n: dataclasses.asdict(e) for n, e in few.estimates.items()}
             report["few_step_nats"] = few.sequences
+            report |= {"few_steps": list(config.eval.steps), "few_steps_replay": config.eval.replay}
         name = evaluation_name(flatten(plain(config)), report["checkpoint_sha256"], "likelihood")
         folder = Path(config.run_dir)
         target = folder / LIKELIHOODS / f"{name}.json"
@@ -92,6 +93,8 @@ def _cell(records: RunRecords, config: DictConfig, sequences: int) -> Cell:
     }
     if config.eval.get("steps"):
         validation["steps"] = list(config.eval.steps)
+    if config.eval.get("replay"):
+        validation["replay"] = str(config.eval.replay)
     precision = str(config.trainer.precision)
     return records.likelihood(sequences, precision, estimator="validation", validation=validation)
 

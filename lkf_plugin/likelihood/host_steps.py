@@ -16,7 +16,7 @@ from lkf_plugin.likelihood.step_model import StepScores
 
 
 class HostSteps:
-    """A ``StepModel`` over a host's module with log-probabilities under SUBS: one component.
+    """A ``StepLawModel`` over a host's module with log-probabilities under SUBS: one component.
 
     Args:
         module: in eval mode, see ``host.contract``.
@@ -27,12 +27,15 @@ class HostSteps:
         self.structure: Structure[Any] = Sequence(1)
         self.mask_index = module.mask_index
 
-    @torch.no_grad()
     def score(self, x_RL: Tensor, target_RL: Tensor, counted_RL: Tensor, tau: float) -> StepScores:
+        potentials, logp_R1LV = self.law(x_RL, tau)
+        logp_RL = logp_R1LV[:, 0].gather(-1, target_RL[..., None]).squeeze(-1)
+        return StepScores(potentials, torch.where(counted_RL, logp_RL, 0.0)[:, None])
+
+    @torch.no_grad()
+    def law(
+        self, x_RL: Tensor, tau: float, component_R: Tensor | None = None
+    ) -> tuple[SequencePotentials, Tensor]:
         tau_R = torch.full((len(x_RL),), tau, dtype=torch.float32, device=x_RL.device)
         logp_RLV = self.module(x_RL, self.module.noise(tau_R)[0][:, None])
-        logp_RL = logp_RLV.gather(-1, target_RL[..., None]).squeeze(-1)
-        logw_R1 = logp_RL.new_zeros(len(x_RL), 1)
-        return StepScores(
-            SequencePotentials(logw_R1), torch.where(counted_RL, logp_RL, 0.0)[:, None]
-        )
+        return SequencePotentials(logp_RLV.new_zeros(len(x_RL), 1)), logp_RLV[:, None]

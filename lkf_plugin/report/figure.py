@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from lkf_plugin.report.few_step import KINDS, LABEL, Curves, few_step_curves
 from lkf_plugin.report.runs import Run, SideBySide, curves, headline
 
 
 def draw(side: SideBySide, path: Path) -> Path:
-    """val/nll against the step, and beside it quality against J where samples were evaluated."""
+    """val/nll against the step; against J likelihood of few steps, and quality of samples."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -18,7 +20,8 @@ def draw(side: SideBySide, path: Path) -> Path:
 
     metric = headline(side)
     found = curves(side, metric) if metric else {}
-    panels = 1 + bool(found)
+    few = few_step_curves(side)
+    panels = 1 + bool(few) + bool(found)
     figure, axes = pyplot.subplots(1, panels, figsize=(6.4 * panels, 4.4), squeeze=False)
     colors = {
         run.name: pyplot.get_cmap("viridis")(i / max(len(side.runs) - 1, 1) * 0.9)
@@ -34,8 +37,10 @@ def draw(side: SideBySide, path: Path) -> Path:
             )
     left.set_xlabel("optimizer step")
     left.set_ylabel("val/nll, nats per token")
+    if few:
+        _draw_few_steps(axes[0][1], few, colors, labels)
     if found and metric:
-        right = axes[0][1]
+        right = axes[0][-1]
         markers = dict(zip(dict.fromkeys(kind for _, kind in found), "osD^vP*X" * 8, strict=False))
         for (name, kind), points in found.items():
             right.errorbar(
@@ -65,6 +70,26 @@ def draw(side: SideBySide, path: Path) -> Path:
     figure.savefig(path, dpi=150, bbox_inches="tight")
     pyplot.close(figure)
     return path
+
+
+def _draw_few_steps(axes: Any, found: Curves, colors: Any, labels: Mapping[str, str]) -> None:
+    """Bounds of the J-step samplers; what is frozen or replayed is dashed."""
+    for (name, kind), points in found.items():
+        first = kind == next(iter(KINDS.values()))
+        axes.errorbar(
+            list(points),
+            [one.value for one in points.values()],
+            [one.se or 0.0 for one in points.values()],
+            marker="o",
+            ms=4,
+            capsize=2,
+            linestyle="-" if first else "--",
+            color=colors[name],
+            label=f"{labels[name]}, {kind}",
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("steps J")
+    axes.set_ylabel(LABEL)
 
 
 def _label(run: Run, keys: Sequence[str]) -> str:

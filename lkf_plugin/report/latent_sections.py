@@ -12,58 +12,41 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
+from lkf_plugin.report.few_step import few_step_curves, few_step_table
 from lkf_plugin.report.markup import escaped, table
 from lkf_plugin.report.runs import Run, SideBySide
 from lkf_plugin.report.svg import COLORS, Axis, Series, chart
 from lkf_plugin.report.tables import with_error
-
-KINDS = (("nll@", "latent redrawn in every step"), ("nll_frozen@", "drawn once"))
-
 
 # --- likelihood of few steps ---------------------------------------------------------------------
 
 
 def few_step_section(side: SideBySide) -> str:
     """Bounds on the J-step samplers' own likelihood, of evaluations with ``eval.steps``."""
-    series, rows, every = [], [], set()
-    for number, run in enumerate(side.runs):
-        for evaluation in run.likelihoods:
-            for kind, (prefix, words) in enumerate(KINDS):
-                points = few_steps(evaluation, prefix)
-                if not points:
-                    continue
-                every |= set(points)
-                label = f"{run.name}, {words}"
-                line = [(J, one.value, one.se) for J, one in points.items()]
-                series.append(Series(label, line, number, kind, bool(kind)))
-                rows.append((run.name, words, f"step {evaluation.get('step')}", points))
-    if not rows:
+    known = few_step_curves(side)
+    if not known:
         return ""
-    steps = sorted(every)
-    axes = Axis("steps J", log=True, ticks=steps), Axis("nats per token")
-    cells = [
-        [*names, *(with_error(points[J]) if J in points else "" for J in steps)]
-        for *names, points in rows
+    number = {run.name: place for place, run in enumerate(side.runs)}
+    marks = list(dict.fromkeys(kind for _, kind in known))
+    series = [
+        Series(
+            f"{run}, {kind}",
+            [(J, one.value, one.se) for J, one in points.items()],
+            number[run],
+            marks.index(kind),
+            marks.index(kind) % 2 == 1,
+        )
+        for (run, kind), points in known.items()
     ]
+    steps = sorted({J for points in known.values() for J in points})
+    axes = Axis("steps J", log=True, ticks=steps), Axis("nats per token")
     note = (
         '<p class="quiet">The few-step NELBO bounds the likelihood of the J-step sampler on '
-        "held-out text (<code>lkf eval RUN eval.steps=[1,2,4,8]</code>): lower is better, no judge."
-        "</p>"
+        "held-out text (<code>lkf eval RUN eval.steps=[1,2,4,8]</code>): lower is better, no "
+        "judge. The latent is redrawn in every step, or drawn once (frozen).</p>"
     )
     drawn = f'<div class="charts">{chart("Few-step NELBO", series, *axes)}</div>'
-    columns = ["run", "latent", "checkpoint", *(f"J={J}" for J in steps)]
-    return "\n".join([drawn, note, table(columns, cells)])
-
-
-def few_steps(evaluation: dict[str, Any], prefix: str) -> dict[int, Estimate]:
-    """J -> bound, of one evaluation."""
-    found = evaluation.get("likelihood", {})
-    points = {
-        int(name.removeprefix(prefix)): Estimate(one["value"], one["se"], one["n"])
-        for name, one in found.items()
-        if name.startswith(prefix)
-    }
-    return dict(sorted(points.items()))
+    return "\n".join([drawn, note, table(*few_step_table(side))])
 
 
 # --- components ----------------------------------------------------------------------------------

@@ -52,7 +52,12 @@ def likelihood_command(folder: Path, settings: Mapping[str, Any], one: Mapping[s
         settings: of the run, by dotted key.
         one: what the evaluation wrote.
     """
-    return _said("eval", folder, _differing(EVALUATED, settings, one) + _weights(folder, one))
+    words = _differing(EVALUATED, settings, one) + _weights(folder, one)
+    if one.get("few_steps"):
+        words.append(f"eval.steps={word(one['few_steps'])}")
+    if one.get("few_steps_replay"):
+        words.append(f"eval.replay={word(one['few_steps_replay'])}")
+    return _said("eval", folder, words)
 
 
 def samples_command(folder: Path, settings: Mapping[str, Any], one: Mapping[str, Any]) -> str:

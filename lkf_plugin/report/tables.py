@@ -10,6 +10,7 @@ from typing import Any
 
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.markdown import markdown_table
+from lkf_plugin.report.few_step import LABEL, few_step_curves, few_step_rows, few_step_table
 from lkf_plugin.report.runs import (
     APART,
     SideBySide,
@@ -78,6 +79,9 @@ def markdown(side: SideBySide) -> str:
     digests = {one.get("data_digest") for run in side.runs for one in run.likelihoods}
     if len(digests) > 1:
         parts += ["**The runs have different data or tokenizers: val/nll does not compare.**", ""]
+    if few_step_curves(side):
+        parts += ["## Likelihood of few steps", "", _markdown(*few_step_table(side)), ""]
+        parts += [f"{LABEL.capitalize()}, with standard errors over sequences.", ""]
     if metric := headline(side):
         parts += [f"## {metric} against J", "", _markdown(*quality_table(side, metric)), ""]
     if side.left_out:
@@ -111,6 +115,11 @@ def runs_csv(side: SideBySide) -> str:
                 ]
             rows.append([*own, *cells])
     return _csv(columns, rows)
+
+
+def few_step_csv(side: SideBySide) -> str:
+    """One row per run, kind of latents and J."""
+    return _csv(["run", "latents", "J", "value", "se", "n"], few_step_rows(side))
 
 
 def quality_csv(side: SideBySide) -> str:

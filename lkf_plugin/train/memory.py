@@ -34,7 +34,7 @@ CHECKPOINTED = 2  # instead of KEPT, where a block is computed again
 GATHERED = 9  # floats per position, component and unit of width between blocks and head
 LOGITS = 5.3  # copies of [.., V] where all logits are held: logits, their log-softmax, gradients
 LOGITS_PASSING = 3  # the same in a pass without gradients
-OF_NAMES = {"bert-base-uncased": 30_522, "text8": 35}
+OF_NAMES = {"bert-base-uncased": 30_522, "text8": 35, "characters": 32}
 WRONG = (ArithmeticError, TypeError, ValueError, AttributeError, OmegaConfBaseException)
 LARGE_VOCABULARY = 50_258  # GPT-2's, for a tokenizer that is not read yet
 

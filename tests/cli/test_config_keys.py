@@ -32,7 +32,7 @@ decode.component decode.min_prior decode.num_candidates decode.policy decode.sco
 decode.selector decode.shared_noise
 eval.checkpoint_path eval.compute_generative_perplexity eval.compute_perplexity_on_sanity
 eval.disable_ema eval.gen_ppl_eval_model_name_or_path eval.generate_samples
-eval.perplexity_batch_size eval.steps
+eval.perplexity_batch_size eval.replay eval.steps
 loader.batch_size loader.eval_batch_size loader.eval_global_batch_size loader.global_batch_size
 loader.num_workers loader.pin_memory
 logger.csv._target_ logger.csv.save_dir

@@ -65,9 +65,7 @@ def test_of_mdlm_and_of_a_mixture_of_one(tiny: Compose, run: Run, tmp_path: Path
 
 
 @pytest.mark.parametrize("words", [("method=sedd",), ("T=10",)])
-def test_other_samplers_are_refused(
-    tiny: Compose, run: Run, words: tuple[str, ...]
-) -> None:
+def test_other_samplers_are_refused(tiny: Compose, run: Run, words: tuple[str, ...]) -> None:
     run(tiny(*words))
     with pytest.raises(UserError, match="eval.steps bounds samplers"):
         run(tiny(*words, *EVAL))
@@ -77,3 +75,28 @@ def test_other_samplers_are_refused(
 def test_malformed_numbers_of_steps(tiny: Compose, run: Run, value: str) -> None:
     with pytest.raises(UserError, match="eval.steps=.* must be null, or a list of whole numbers"):
         run(tiny(*LKF, f"eval.steps={value}"))
+
+
+@pytest.mark.parametrize("overrides", [(), LKF, CHAIN], ids=["mdlm", "sequence", "chain"])
+def test_replays_are_exact_likelihoods_beside(
+    tiny: Compose, run: Run, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    run(tiny(*overrides))
+    report = run(tiny(*overrides, *EVAL, "eval.replay=left_to_right"))
+    (record,) = read_records(tmp_path / "run" / "records")
+    found = report["few_step_nats"]
+    for J in (1, 3):
+        assert {f"nll_replay@{J}", f"nll_replay_frozen@{J}"} <= set(record.metrics)
+    # in one step there is no order, and the bound is exact
+    assert found["nll_replay@1"] == pytest.approx(found["nll@1"], rel=1e-5)
+    if overrides:
+        assert found["nll_replay@3"] != found["nll_replay_frozen@3"]
+    else:  # one component has nothing to redraw
+        assert found["nll_replay@3"] == pytest.approx(found["nll_replay_frozen@3"])
+
+
+def test_a_replay_needs_its_numbers_of_steps(tiny: Compose, run: Run) -> None:
+    with pytest.raises(UserError, match="eval.replay=margin replays samplers of so many steps"):
+        run(tiny(*LKF, "eval.replay=margin"))
+    with pytest.raises(UserError, match="eval.replay=luck"):
+        run(tiny(*LKF, "eval.steps=[2]", "eval.replay=luck"))

@@ -25,13 +25,14 @@ def figure(value: float) -> dict[str, Any]:
 def test_few_steps_are_drawn_and_tabled() -> None:
     told = {"nll@1": figure(3.5), "nll@8": figure(2.25), "nll_frozen@8": figure(2.5),
             "nelbo": figure(9.0)}  # fmt: skip
-    side = SideBySide([run_named("a <b>", [{"likelihood": told, "step": 7}]), run_named("c")], [])
+    evaluated = run_named("a <b>", [{"likelihood": told, "num_components": 4}])
+    side = SideBySide([evaluated, run_named("c")], [])
     text = few_step_section(side)
     assert text.count("<figcaption>Few-step NELBO") == 1 and text.count("<table") == 1
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", text)
     name = "a &lt;b&gt;"
-    assert cells[:5] == [name, "latent redrawn in every step", "step 7", "3.5 ± 0.1", "2.25 ± 0.1"]
-    assert cells[5:] == [name, "drawn once", "step 7", "", "2.5 ± 0.1"]
+    assert cells[:4] == [name, "redrawn", "3.5000 ± 0.1000", "2.2500 ± 0.1000"]
+    assert cells[4:] == [name, "frozen", "", "2.5000 ± 0.1000"]
     assert few_step_section(SideBySide([run_named("c")], [])) == ""
 
 

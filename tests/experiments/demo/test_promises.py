@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from experiments.demo.cells import ROWS, STEPS_J, valid_fractions
-from experiments.demo.promises import BEST, FROZEN, ONE, ONE_BEST, PROMISES, Promise, render
+from experiments.demo.promises import (
+    BEST,
+    FROZEN,
+    ONE,
+    ONE_BEST,
+    PROMISES,
+    TREE,
+    Promise,
+    render,
+)
 from experiments.demo.run import run_demo
 from experiments.demo.table import render_table
 from lkf_plugin.records.record import Record
@@ -21,7 +30,7 @@ def kept() -> list[Record]:
 
 
 def test_promises_read_the_cells_of_the_demo():
-    assert set(ROWS) == {ONE, FROZEN, ONE_BEST, BEST}
+    assert set(ROWS) == {ONE, FROZEN, TREE, ONE_BEST, BEST}
     assert len(kept()) == len(ROWS) * len(STEPS_J)
     assert {promise.J for promise in PROMISES} <= set(STEPS_J)
 
@@ -36,8 +45,9 @@ def test_a_mixture_that_gains_nothing_breaks_them():
     valid = valid_fractions(kept())
     for J in (1, 2, 4, 8, 32):
         valid[FROZEN, J], valid[BEST, J] = valid[ONE, J], valid[ONE_BEST, J]
+        valid[TREE, J] = valid[ONE, J]
     broken = [promise for promise in PROMISES if not promise.kept(valid)]
-    assert {promise.row for promise in broken} == {FROZEN, BEST} and len(broken) >= 6
+    assert {promise.row for promise in broken} == {FROZEN, TREE, BEST} and len(broken) >= 10
     assert render(valid).count("BROKEN") == len(broken)
 
 

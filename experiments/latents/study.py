@@ -1,0 +1,66 @@
+"""Trains and measures what is missing of a study; it may be stopped at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.compare.training import run_of
+from experiments.latents.arms import STUDIES, Study
+from experiments.latents.measure import measure_likelihood, measure_samples
+from experiments.runner import train
+from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.records.record import Record
+from lkf_plugin.runs.load import load_run
+
+RECORDS = "records"  # in the folder of a study
+MEASURED_WITH = 1  # seed of reveal patterns and samples, the same for every run
+
+
+def run_study(
+    name: str,
+    out: Path,
+    arms: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    steps: int | None = None,
+    samples: int | None = None,
+    workers: int = 1,
+) -> list[Record]:
+    """The records of a study's runs, or of some of them.
+
+    Args:
+        name: of ``STUDIES``.
+        out: folder of the study: ``seedS/ARM`` are its runs, ``records`` its records.
+        arms: which runs; all by default.
+        seeds: of training; the study's own by default.
+        steps: of training, instead of the recipes'.
+        samples: of a cell, instead of the study's.
+        workers: trainings side by side.
+
+    Raises:
+        UserError: what training and evaluation raise.
+    """
+    study, records = STUDIES[name], []
+    for seed in seeds or study.seeds:
+        folder = out / f"seed{seed}"
+        wanted = {arm: run_of(folder, study.rows, arm, seed, steps) for arm in arms or study.rows}
+        train(list(wanted.values()), workers)
+        for arm, run in wanted.items():
+            records += _measure(study, arm, run.folder, out / RECORDS, samples)
+    return records
+
+
+def _measure(
+    study: Study, arm: str, folder: Path, records: Path, samples: int | None
+) -> list[Record]:
+    run = load_run(folder)
+    kept = RunRecords(run, records, MEASURED_WITH)
+    measured = [measure_likelihood(run, kept, arm, study.steps, study.sequences)]
+    count = study.samples if samples is None else samples
+    if count:
+        measured += [
+            measure_samples(run, kept, arm, policy, J, count)
+            for policy in study.policies
+            for J in study.steps
+        ]
+    return measured

@@ -1,0 +1,80 @@
+"""Tables of structures side by side: made of records alone, differences paired, targets judged."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from experiments.latents import tables
+from experiments.latents.arms import AGREETEXT, CHARACTERS
+from experiments.latents.figure import draw
+from experiments.latents.measure import KNOWN
+from experiments.latents.targets import render_targets, verdicts
+from lkf_plugin.data.corpus import VALID
+from lkf_plugin.errors import UserError
+from tests.experiments.latents.conftest import Write
+
+TEXT = dataclasses.replace(CHARACTERS, steps=(1, 2))
+BEST = AGREETEXT.optimum or 0.0
+PERFECT = f"{tables.ENTROPY}_of_as_many_perfect"
+
+
+def agreetext(write: Write, **tree: float) -> None:
+    """Three runs of a seed; the tree's figures are good unless a test says otherwise."""
+    good = {VALID: 0.95, tables.ENTROPY: 4.05, PERFECT: 4.09} | tree
+    excess = good.pop("excess", 0.005)
+    for arm, above in (("M1", 0.5), ("M8", 0.3), ("tree", excess)):
+        by_J = {J: [BEST + above, BEST + above + 0.001] for J in AGREETEXT.steps}
+        figures = good if arm == "tree" else {VALID: 0.05}
+        write(arm, 1, by_J, {J: figures for J in AGREETEXT.steps})
+
+
+def test_differences_are_paired_and_marked_where_they_are_sure(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # sequences differ by nats, and the chain is below each of them by nearly the same
+    write("M1-on", 1, {1: [2.0, 3.0, 4.0], 2: [2.0, 3.0, 4.0]}, {1: {KNOWN: 0.1}, 2: {KNOWN: 0.2}})
+    write("chain", 1, {1: [1.5, 2.51, 3.5], 2: [1.9, 3.3, 3.9]})
+    monkeypatch.setitem(tables.STUDIES, "characters", TEXT)
+    shown = tables.render("characters", tmp_path)
+    assert "| chain | 7 | 60 | 1.250 | 2.5033 | 3.0333 |" in shown
+    assert "| chain | **-0.4967 (0.0033)** | +0.0333 (0.1333) |" in shown
+    assert "| M1-on | 0.100 (-) | 0.200 (-) |" in shown and "3 held-out sequences" in shown
+    draw(tmp_path / "f.png", TEXT, tables.read_study("characters", tmp_path), "characters")
+    assert (tmp_path / "f.png").stat().st_size > 5000
+
+
+def test_agreetext_shows_seeds_the_optimum_and_perfect_entropy(write: Write, tmp_path: Path):
+    agreetext(write)
+    shown = tables.render("agreetext", tmp_path)
+    assert "| tree | 0.950 (4.05) |" in shown and "4.09 nats or more" in shown
+    assert f"No model can be below {BEST:.4f}" in shown
+
+
+def test_no_records_are_told(tmp_path: Path):
+    with pytest.raises(UserError, match="holds no record: make some by scripts/latents.py"):
+        tables.read_study("agreetext", tmp_path)
+
+
+def test_a_good_tree_keeps_every_target(write: Write, tmp_path: Path):
+    agreetext(write)
+    runs = tables.read_study("agreetext", tmp_path)
+    assert len(list(verdicts(runs))) == 5
+    assert "MISSED" not in render_targets(runs)
+
+
+@pytest.mark.parametrize(
+    ("worse", "what"),
+    [
+        ({VALID: 0.85}, "valid at J=1"),
+        ({tables.ENTROPY: 3.5}, "entropy within"),
+        ({"excess": 0.011}, "bound at J=1 within"),
+        ({"excess": 0.35}, "bound at no J above that of M8"),
+    ],
+)
+def test_a_worse_one_does_not(write: Write, tmp_path: Path, worse: dict[str, float], what: str):
+    agreetext(write, **worse)
+    lines = render_targets(tables.read_study("agreetext", tmp_path)).splitlines()
+    assert any(line.strip().startswith("MISSED") and what in line for line in lines)
