@@ -3,6 +3,7 @@
     python scripts/reproduce.py all --scale tiny            # AgreeText and SOTU, two CPU cores
     python scripts/reproduce.py bestofn --scale small       # State of the Union text
     python scripts/reproduce.py main M8.best_of_m --scale paper --print
+    python scripts/reproduce.py main sdtt --scale tiny --corpus agreetext
     python scripts/reproduce.py all --scale paper           # LM1B and WikiText-103, needs GPUs
 
 It trains the models that are missing and measures the cells that have no record; killed, the same
@@ -63,8 +64,8 @@ def show(corpora: list[Corpus], tables: tuple[str, ...], out: Path, row: str | N
     """Commands of the trainings, and the cells that follow."""
     for corpus in corpora:
         models, jobs = work_of(corpus, tables, row)
-        for M in models:
-            print("python", *corpus.run(out, M).command)
+        for model, seed in models:
+            print("python", *corpus.run(out, model, seed).command)
         for job in jobs:
             print(
                 f"# {corpus.name}.{job_name(job)}: {corpus.samples} samples, judge {corpus.judge}"

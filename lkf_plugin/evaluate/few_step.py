@@ -20,10 +20,9 @@ from lkf_plugin.decode.noise import mix
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.likelihood.few_step import few_step_nelbo
-from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.likelihood.network_steps import NetworkSteps
 from lkf_plugin.likelihood.step_model import StepModel
-from lkf_plugin.methods.method import method_name
+from lkf_plugin.methods.method import METHODS, method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
 
@@ -32,8 +31,8 @@ class FewStep(NamedTuple):
     """Bounds of one run.
 
     Attributes:
-        estimates: ``nll@J`` (latents redrawn in every step) and ``nll_frozen@J`` (drawn once),
-            nats per token.
+        estimates: ``nll@J`` (latents redrawn in every step) and, where latents can be held,
+            ``nll_frozen@J`` (drawn once), nats per token.
         sequences: J -> the two kinds of values, nats per sequence, and ``tokens``.
     """
 
@@ -50,8 +49,9 @@ def step_model(run: LoadedRun) -> StepModel:
     method = method_name(run.config)
     if run.config.model.type == "lkf" and run.config.loss.name != "two_time":
         return NetworkSteps(run.network())
-    if method == "mdlm" and run.config.T == 0:
-        return HostSteps(run.module)
+    own = METHODS[method].step_model if method in METHODS else None
+    if own is not None and run.config.T == 0:
+        return own(run.module)
     raise UserError(
         f"eval.steps bounds samplers that reveal masks in J steps from clean-endpoint networks in "
         f"continuous time: leave it out for {method}, loss={run.config.loss.name}, "
@@ -93,7 +93,8 @@ def few_step(
         nats = few_step_nelbo(
             model, x_BL, num_steps, seed_B, free_BL, paths, batch_rows=batch_rows
         )
-        for kind, nats_B in zip(("", "_frozen"), nats, strict=True):
+        kinds = ("", "_frozen") if model.holds_latent else ("",)
+        for kind, nats_B in zip(kinds, nats, strict=False):
             name = f"nll{kind}@{num_steps}"
             found.estimates[name] = _per_token(nats_B, tokens_B)
             found.sequences[name] = nats_B.tolist()

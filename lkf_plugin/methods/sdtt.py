@@ -15,6 +15,7 @@ from lkf_plugin.corruption import move_chance_from_sigma
 from lkf_plugin.errors import UserError
 from lkf_plugin.host.ancestral import PREDICTORS
 from lkf_plugin.host.contract import Loss
+from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.methods.mdlm import MDLM
 from lkf_plugin.methods.method import METHODS, Method
 from lkf_plugin.methods.sdtt_math import (
@@ -127,6 +128,7 @@ METHODS.add("sdtt")(
         SDTT,
         SDTTSettings,
         predictors=PREDICTORS,
+        step_model=HostSteps,
         likelihood="NELBO of the student itself over all times; its teacher's is another, and "
         "few-step samples are not what it bounds",
         check=check_sdtt,

@@ -179,7 +179,7 @@ class Taught(DiffusionBaseline):
 
     def training_facts(self) -> dict[str, Any]:
         """What records say of the training."""
-        return {"teacher_round": self.round, "teacher_calls": self.teacher_calls}
+        return {"round": self.round + 1, "teacher_calls": self.teacher_calls}
 
     # --- checkpoints ---------------------------------------------------------------------------
 
