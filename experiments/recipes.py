@@ -97,12 +97,34 @@ def _recipes(
 
 
 AGREETEXT: dict[str, Recipe] = _recipes(
-    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 150, 2000
+    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 100, 1000
 )
+AGREETEXT["sdtt_lkf-M8"] = Recipe(
+    (
+        "experiment=demo",
+        "model.num_components=8",
+        "method=sdtt_lkf",
+        "method.base_steps=16",
+        *GENTLY,
+    ),
+    teacher="lkf-M8",
+    rounds=3,
+).of_steps(300)
 AGREETEXT |= {f"lkf-M{M}": Recipe(("experiment=demo", f"model.num_components={M}")) for M in (4, 8)}
 SOTU: dict[str, Recipe] = _recipes(
-    "experiment=sotu_baseline", "experiment=sotu_ar", "experiment=sotu", 50, 512
+    "experiment=sotu_baseline", "experiment=sotu_ar", "experiment=sotu", 50, 256
 )
+SOTU["sdtt_lkf-M8"] = Recipe(
+    (
+        "experiment=sotu",
+        "model.num_components=8",
+        "method=sdtt_lkf",
+        "method.base_steps=16",
+        *GENTLY,
+    ),
+    teacher="lkf-M8",
+    rounds=3,
+).of_steps(150)
 SOTU |= {
     f"lkf-M{M}": Recipe(("experiment=sotu-mixture", f"model.num_components={M}"), start="lkf-M1")
     for M in (4, 8)

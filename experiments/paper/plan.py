@@ -83,6 +83,9 @@ def main_of_method(model: str, grid: Sequence[int]) -> list[Job]:
     """The main table's cells of another method; ``model`` is its name with its round."""
     method = model.partition("-")[0]
     jobs = [Job(model, "likelihood")]
+    if METHODS[method].network == "latent":
+        jobs.append(Job(model, "few_step"))
+        return jobs + [_policy(model, J, name) for name in ("commit", "best_of_m") for J in grid]
     if METHODS[method].step_model is not None:
         jobs.append(Job(model, "few_step"))
     if not uses_steps(method):

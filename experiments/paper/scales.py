@@ -132,7 +132,7 @@ SCALES: dict[str, tuple[Corpus, ...]] = {
     "tiny": (
         Corpus(
             name="agreetext",
-            recipes=_tiny(AGREETEXT, {"ar": 500, "mdlm": 700, "sedd": 700, "duo": 1000}),
+            recipes=_tiny(AGREETEXT, {"ar": 400, "mdlm": 700, "sedd": 700, "duo": 900}),
             grid=PAPER_GRID,
             samples=96,
             sequences=256,

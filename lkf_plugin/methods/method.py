@@ -48,7 +48,7 @@ class Method:
         process: MDLM's keys as the method needs them.
         predictors: of ``sampling.predictor``, those that it has; empty: the key means nothing.
         network: settings of its network: ``own`` (what ``model.type`` says), ``denoiser``
-            (MDLM's or the native trunk) or ``causal``.
+            (MDLM's or the native trunk), ``latent`` or ``causal``.
         exact: its likelihood is exact, not a bound.
         likelihood: what its likelihood is of, where its name misleads; said beside every figure.
         step_model: module -> its sampler's step, where the likelihood of few steps is bounded.

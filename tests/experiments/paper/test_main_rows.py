@@ -11,9 +11,6 @@ from experiments.paper import reproduce as command
 from experiments.paper.scales import Corpus
 from experiments.recipes import AGREETEXT, Recipe, in_rounds
 from experiments.runner import Run
-from experiments.tables.command import write_report
-from experiments.tables.layouts import LAYOUTS
-from experiments.tables.lookup import Lookup
 from lkf_plugin.records.store import read_records
 from tests.evaluate.small_run import HERE, TINY, train
 from tests.experiments.test_runner import Ended

@@ -117,9 +117,9 @@ def test_rounds_are_rows_of_one_run(tmp_path: Path) -> None:
     folders = {corpus.run(tmp_path, f"sdtt-r{r}").folder for r in (1, 2, 3)}
     assert folders == {tmp_path / "runs" / "agreetext" / "sdtt"}
     ends = [Path(corpus.checkpoint(tmp_path, f"sdtt-r{r}") or "").name for r in (1, 2, 3)]
-    assert ends == ["step-150.ckpt", "step-300.ckpt", "step-450.ckpt"]
+    assert ends == ["step-100.ckpt", "step-200.ckpt", "step-300.ckpt"]
     assert corpus.checkpoint(tmp_path, "mdlm") is None
-    models, jobs = command.work_of(corpus, ["main"], "sdtt")
+    models, jobs = command.work_of(corpus, ["main"], "sdtt-r")
     assert [(corpus.recipe_of(m), seed) for m, seed in models] == [("sdtt", s) for s in (1, 2, 3)]
     assert {job.name for job in jobs} == {
         f"sdtt-r{r}{end}" for r in (1, 2, 3) for end in ("", "-seed2", "-seed3")

@@ -77,7 +77,8 @@ def test_every_table_puts_figures_where_the_paper_has_them() -> None:
         cell(8, "probe.j8.shared", 32, 160.0, metrics={"probe_agreement": 0.5}),
         cell(8, "solo.k5", 32, 150.0),
         cell(8, "solo.k5.n8.nelbo", 32, 50.0),
-        cell(1, "likelihood", None, 1.0, metrics={"elbo_ppl": 34.0}, kind="likelihood"),
+        cell(1, "likelihood", None, 1.0, kind="likelihood",
+             metrics={"elbo_ppl": 34.0, "nelbo": 3.5}),
         cell(8, "information", 8, 1.0, metrics={"information": 1.4}, kind="information"),
     ]
     for i in (-2, -1):
