@@ -68,6 +68,13 @@ DI4C = (
     "loader.global_batch_size=8",
     *GENTLY,
 )
+DCD = (
+    "method=dcd",
+    "method.base_steps=16",
+    "method.gamma_min=null",
+    "method.gamma_max=null",
+    *GENTLY,
+)
 REDI = ("method=redi", "method.generation_steps=32", *GENTLY)
 
 
@@ -80,7 +87,7 @@ def _recipes(
         plain: the experiment of the baselines.
         autoregressive: that of AR.
         latent: that of the latent-kernel model at M = 1.
-        steps: of each round of SDTT and ReDi; Di4C's rounds have half, for they cost more each.
+        steps: of each round of SDTT, DCD and ReDi; Di4C's rounds have half, for they cost more each.
         pairs: of a round of ReDi.
     """
     made = f"method.pairs={pairs}"
@@ -91,6 +98,7 @@ def _recipes(
         "duo": Recipe((plain, *DUO)),
         "sdtt": Recipe((plain, *SDTT), teacher="mdlm", rounds=3).of_steps(3 * steps),
         "di4c": Recipe((plain, *DI4C), teacher="sdtt", rounds=2).of_steps(steps),
+        "dcd": Recipe((plain, *DCD), teacher="duo", rounds=3).of_steps(3 * steps),
         "redi": Recipe((plain, *REDI, made), teacher="duo", rounds=3).of_steps(3 * steps),
         "lkf-M1": Recipe((latent, "model.num_components=1")),
     }
@@ -143,4 +151,4 @@ def paper(corpus: str, rows: tuple[str, ...]) -> dict[str, Recipe]:
 
 
 # of the paper's protocol: who teaches, for how many rounds
-TEACHERS = {"sdtt": ("mdlm", 7), "di4c": ("sdtt", 5), "redi": ("duo", 3)}
+TEACHERS = {"sdtt": ("mdlm", 7), "di4c": ("sdtt", 5), "redi": ("duo", 3), "dcd": ("duo", 5)}

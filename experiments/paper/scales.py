@@ -88,7 +88,7 @@ class Corpus:
 
 
 PAPER_GRID = (1, 2, 4, 8, 16, 32)
-PAPER_ROWS = ("mdlm", "sedd", "sdtt", "di4c", "duo", "redi", "ar")
+PAPER_ROWS = ("mdlm", "sedd", "sdtt", "di4c", "duo", "dcd", "redi", "ar")
 
 
 def _paper(name: str, rows: tuple[str, ...]) -> Corpus:

@@ -165,7 +165,7 @@ def test_scales(corpus: Corpus, tmp_path: Path) -> None:
         assert (f"model.num_components={model[1:]}" in run.command) == (model[0] == "M")
 
 
-@pytest.mark.parametrize("name", ["sdtt", "di4c", "redi"])
+@pytest.mark.parametrize("name", ["sdtt", "di4c", "redi", "dcd"])
 def test_the_paper_s_rounds_are_kept(name: str, tmp_path: Path) -> None:
     """A checkpoint stands at the end of each round of the protocol on LM1B."""
     (corpus, _) = SCALES["paper"]
