@@ -87,7 +87,7 @@ def _recipes(
         plain: the experiment of the baselines.
         autoregressive: that of AR.
         latent: that of the latent-kernel model at M = 1.
-        steps: of each round of SDTT, DCD and ReDi; Di4C's rounds have half, for they cost more each.
+        steps: of each round of SDTT, DCD and ReDi; Di4C's have half, for a step costs more.
         pairs: of a round of ReDi.
     """
     made = f"method.pairs={pairs}"
@@ -105,7 +105,7 @@ def _recipes(
 
 
 AGREETEXT: dict[str, Recipe] = _recipes(
-    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 100, 1000
+    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 80, 500
 )
 AGREETEXT["sdtt_lkf-M8"] = Recipe(
     (
@@ -117,7 +117,7 @@ AGREETEXT["sdtt_lkf-M8"] = Recipe(
     ),
     teacher="lkf-M8",
     rounds=3,
-).of_steps(300)
+).of_steps(240)
 AGREETEXT |= {f"lkf-M{M}": Recipe(("experiment=demo", f"model.num_components={M}")) for M in (4, 8)}
 SOTU: dict[str, Recipe] = _recipes(
     "experiment=sotu_baseline", "experiment=sotu_ar", "experiment=sotu", 50, 256

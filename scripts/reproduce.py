@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.paper.plan import TABLES
@@ -34,12 +35,15 @@ def main() -> int:
     parser.add_argument("row", nargs="?", help="only cells whose name holds this text")
     parser.add_argument("--scale", choices=tuple(SCALES), default="tiny")
     parser.add_argument("--corpus", help="only this one of the scale's corpora")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of the scale's trainings, only these")
     parser.add_argument("--out", type=Path, help="default: outputs/tables-SCALE")
     parser.add_argument("--workers", type=int, help="processes (default: a core each on a CPU)")
     parser.add_argument("--print", action="store_true", help="show what would be run, run nothing")
     args = parser.parse_args()
     tables = TABLES if args.table == "all" else (args.table,)
     corpora = [one for one in SCALES[args.scale] if args.corpus in (None, one.name)]
+    if args.seeds:
+        corpora = [replace(one, seeds=tuple(args.seeds)) for one in corpora]
     out = args.out or Path("outputs") / f"tables-{args.scale}"
     workers = args.workers or (1 if default_accelerator() != "cpu" else min(cpu_count(), 8))
     try:

@@ -206,8 +206,8 @@ def jobs_of(
         cells += [job for model in models for job in main_of_method(model, grid)]
         cells += [Job(f"M{M}", "few_step") for M in (1, *MIXTURES)] if models else []
         for seed in seeds:
-            first = seed == min(seeds)
-            needed |= {replace(job, seed=seed) for job in cells if first or job.kind != "ends"}
+            once = "ends" if seed != FIRST_SEED else ""  # of the corpus, not of a training
+            needed |= {replace(job, seed=seed) for job in cells if job.kind != once}
     return sorted(
         needed,
         key=lambda job: (
