@@ -55,7 +55,7 @@ def main() -> int:
             return 0
         began = time.monotonic()
         records = reproduce(corpora, tables, out, args.row, workers)
-        shown = (*tables, "nats", "cost") if "main" in tables else tables
+        shown = (*tables, "nats", "cost", "coupling") if "main" in tables else tables
         for path in write_report(records, out / "report", None if args.table == "all" else shown):
             print(path)
         print(f"took {time.monotonic() - began:.0f} s")

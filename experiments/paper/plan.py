@@ -23,7 +23,10 @@ TABLES = (
     "percomp",
 )
 MIXTURES = (4, 8)
-KINDS = ("policy", OWN, "ends", "likelihood", "few_step", "information", "matched")
+KINDS = (
+    "policy", OWN, "ends", "likelihood", "few_step", "information", "coupling", "matched",
+)  # fmt: skip
+COUPLED = ("duo", "redi")  # what makes a text of a noise, and is made of such pairs
 PROBE_J = DEFERRED_J = (0, 1, 2, 4, 8, 16, 32)
 
 
@@ -79,7 +82,7 @@ def _main(grid: Sequence[int], last: int) -> list[Job]:
     return [*jobs, Job("M1", "ends")]
 
 
-def main_of_method(model: str, grid: Sequence[int]) -> list[Job]:
+def main_of_method(model: str, grid: Sequence[int], grammar: bool) -> list[Job]:
     """The main table's cells of another method; ``model`` is its name with its round."""
     method = model.partition("-")[0]
     jobs = [Job(model, "likelihood")]
@@ -91,6 +94,8 @@ def main_of_method(model: str, grid: Sequence[int]) -> list[Job]:
     if not uses_steps(method):
         return [*jobs, Job(model, OWN, steps=max(grid))]
     jobs += [Job(model, OWN, steps=J) for J in grid]
+    if method in COUPLED and grammar:
+        jobs.append(Job(model, "coupling"))
     if method in RERANKED:
         jobs += [_policy(model, J, "best_of_n") for J in grid]
     return jobs
@@ -187,6 +192,7 @@ def jobs_of(
     models: Sequence[str] = (),
     main_only: Sequence[str] = (),
     seeds: Sequence[int] = (FIRST_SEED,),
+    grammar: bool = False,
 ) -> list[Job]:
     """Every cell that the tables need, once each; cooled controls last, cheap cells first.
 
@@ -196,6 +202,7 @@ def jobs_of(
         models: other methods, which the main table alone has.
         main_only: models that only the main table has although others name them.
         seeds: trainings of the main table's models; the other tables have the first alone.
+        grammar: whether the corpus has one, by which couplings are measured.
     """
     needed: set[Job] = set()
     for table in tables:
@@ -203,7 +210,7 @@ def jobs_of(
         if table != "main":
             needed |= {job for job in cells if job.model not in main_only}
             continue
-        cells += [job for model in models for job in main_of_method(model, grid)]
+        cells += [job for model in models for job in main_of_method(model, grid, grammar)]
         cells += [Job(f"M{M}", "few_step") for M in (1, *MIXTURES)] if models else []
         for seed in seeds:
             once = "ends" if seed != FIRST_SEED else ""  # of the corpus, not of a training

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from experiments.paper.coupling import coupling
 from experiments.paper.plan import Job, jobs_of
 from experiments.paper.scales import LATENT, Corpus
 from experiments.runner import train
@@ -67,7 +68,9 @@ def work_of(
     """
     own = [table for table in tables if table in corpus.tables]
     others = [one for one in corpus.models if LATENT + one not in corpus.recipes]
-    planned = jobs_of(own, corpus.grid, others, corpus.main_only, corpus.seeds)
+    planned = jobs_of(
+        own, corpus.grid, others, corpus.main_only, corpus.seeds, corpus.judge is None
+    )
     jobs = [job for job in planned if job.model in corpus.models]
     if row:
         jobs = [job for job in jobs if row in job_name(job)]
@@ -173,6 +176,8 @@ def run_job(evaluation: Evaluation, corpus: Corpus, job: Job) -> None:
         evaluation.information(job.steps)
     elif job.kind == "few_step":
         evaluation.few_step(corpus.grid, corpus.sequences)
+    elif job.kind == "coupling":
+        coupling(evaluation)
     elif job.kind == OWN:
         assert job.steps is not None
         evaluation.own(job.steps)

@@ -69,6 +69,24 @@ def cost(lookup: Lookup) -> Table:
     return table
 
 
+def coupling(lookup: Lookup) -> Table:
+    """Table coupling: what dependence between words is left once a noise is given, nats."""
+    columns = ["TC", "TC, texts of all noises", "corpus", "ReDi's own, of 8", "valid"]
+    table = Table("coupling", "Conditional total correlation of couplings on AgreeText", columns)
+    names = ("tc", "tc_pooled", "tc_corpus", "tc_of_peers", "coupled_valid")
+    rows = {row.model: row.label for row in main_rows(lookup) if row.row == OWN}
+    for model, label in rows.items():
+        record = lookup.find(1, "coupling", None, model)
+        if record is not None:
+            table.rows.append((label, "", [lookup.repeated(record, name) for name in names]))
+    table.notes.append(
+        "Each row's model makes texts of a few noises by a long chain: the coupling that ReDi's "
+        "next round is trained on. TC is measured on the features that words show, where it is "
+        "exact on the corpus, one noise at a time and over all together."
+    )
+    return table
+
+
 def _label(record: Record, key: str) -> Entry:
     value = record.labels.get(key)
     if value is None:
