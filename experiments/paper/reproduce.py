@@ -7,6 +7,7 @@ whose record fits is not run again.
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -103,20 +104,27 @@ def measure(corpus: Corpus, jobs: Sequence[Job], out: Path, records: Path, worke
         for phase in phases:
             if workers == 1 or device != "cpu":
                 for chunk in _chunks(phase, 1):
-                    _measure_chunk(corpus, chunk, out, records, device, cpu_count(), bar.update)
+                    _measure_chunk(corpus, chunk, out, records, device, threads(1), bar.update)
                 continue
-            threads = max(cpu_count() // workers, 1)
             # fresh interpreters: a fork of a process with running threads may hang
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, mp_context=context) as pool:
                 pending: set[Future[int]] = {
-                    pool.submit(_measure_chunk, corpus, chunk, out, records, device, threads)
+                    pool.submit(
+                        _measure_chunk, corpus, chunk, out, records, device, threads(workers)
+                    )
                     for chunk in _chunks(phase, 4 * workers)
                 }
                 while pending:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     for one in done:
                         bar.update(one.result())
+
+
+def threads(workers: int) -> int:
+    """Of each process: OMP_NUM_THREADS, or an equal share of the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() else max(cpu_count() // workers, 1)
 
 
 def _chunks(jobs: Sequence[Job], parts: int) -> list[list[Job]]:
@@ -135,11 +143,11 @@ def _measure_chunk(
     out: Path,
     records: Path,
     device: str,
-    threads: int,
+    num_threads: int,
     update: Callable[[int], Any] | None = None,
 ) -> int:
     """Runs some cells of one model; returns how many."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(num_threads)
     evaluation = open_evaluation(corpus, jobs[0], out, records, device)
     for job in jobs:
         run_job(evaluation, corpus, job)
