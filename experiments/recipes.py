@@ -105,7 +105,7 @@ def _recipes(
 
 
 AGREETEXT: dict[str, Recipe] = _recipes(
-    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 80, 500
+    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 60, 500
 )
 AGREETEXT["sdtt_lkf-M8"] = Recipe(
     (
@@ -117,7 +117,7 @@ AGREETEXT["sdtt_lkf-M8"] = Recipe(
     ),
     teacher="lkf-M8",
     rounds=3,
-).of_steps(240)
+).of_steps(180)
 AGREETEXT |= {f"lkf-M{M}": Recipe(("experiment=demo", f"model.num_components={M}")) for M in (4, 8)}
 SOTU: dict[str, Recipe] = _recipes(
     "experiment=sotu_baseline", "experiment=sotu_ar", "experiment=sotu", 50, 256

@@ -117,7 +117,7 @@ def test_rounds_are_rows_of_one_run(tmp_path: Path) -> None:
     folders = {corpus.run(tmp_path, f"sdtt-r{r}").folder for r in (1, 2, 3)}
     assert folders == {tmp_path / "runs" / "agreetext" / "sdtt"}
     ends = [Path(corpus.checkpoint(tmp_path, f"sdtt-r{r}") or "").name for r in (1, 2, 3)]
-    assert ends == ["step-80.ckpt", "step-160.ckpt", "step-240.ckpt"]
+    assert ends == ["step-60.ckpt", "step-120.ckpt", "step-180.ckpt"]
     assert corpus.checkpoint(tmp_path, "mdlm") is None
     models, jobs = command.work_of(corpus, ["main"], "sdtt-r")
     assert [(corpus.recipe_of(m), seed) for m, seed in models] == [("sdtt", s) for s in (1, 2, 3)]
