@@ -64,6 +64,7 @@ def check_process(settings: Settings, host: str) -> None:
         if given != right:
             owners = [n for n in METHODS if METHODS[n].process.get(key) == given]
             owners = [n for n in owners if METHODS[n].network != "own"]
+            owners.sort(key=lambda n: "teacher" in METHODS[n].settings.model_fields)  # first alone
             other = f"take method={owners[0]}" if owners else "take host=mdlm for MDLM's own"
             if host != "mdlm" and owners:
                 other += " or host=mdlm"
