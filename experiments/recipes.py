@@ -105,7 +105,7 @@ def _recipes(
 
 
 AGREETEXT: dict[str, Recipe] = _recipes(
-    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 60, 500
+    "experiment=agreetext_baseline", "experiment=agreetext_ar", "experiment=demo", 60, 1000
 )
 AGREETEXT["sdtt_lkf-M8"] = Recipe(
     (

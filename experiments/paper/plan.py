@@ -75,7 +75,9 @@ def _policy(M: int | str, steps: int, name: str, **changes: Any) -> Job:
 
 def _main(grid: Sequence[int], last: int) -> list[Job]:
     jobs = [_policy(1, J, "best_of_n") for J in grid] + [_policy(1, J, "commit") for J in grid]
-    jobs += [_policy(M, J, "best_of_m") for M in MIXTURES for J in grid]
+    jobs += [
+        _policy(M, J, name) for name in ("best_of_m", "commit") for M in MIXTURES for J in grid
+    ]
     for M in (1, *MIXTURES):
         model = f"M{M}"
         jobs += [Job(model, "likelihood"), Job(model, "information", steps=min(last, 8))]

@@ -132,7 +132,7 @@ SCALES: dict[str, tuple[Corpus, ...]] = {
     "tiny": (
         Corpus(
             name="agreetext",
-            recipes=_tiny(AGREETEXT, {"ar": 300, "mdlm": 700, "sedd": 450, "duo": 450}),
+            recipes=_tiny(AGREETEXT, {"ar": 300, "mdlm": 700, "sedd": 700, "duo": 1500}),
             grid=PAPER_GRID,
             samples=96,
             sequences=256,

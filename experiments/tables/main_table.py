@@ -18,8 +18,8 @@ from experiments.tables.row_entries import (
     last_of,
     paper_corpus,
 )
-from experiments.tables.table import Entry, Table, is_likelihood
-from lkf_plugin.evaluate.run_records import FEW_STEP, INFORMATION, LIKELIHOOD, OWN
+from experiments.tables.table import Entry, Table
+from lkf_plugin.evaluate.run_records import INFORMATION, LIKELIHOOD, OWN, SAMPLES
 from lkf_plugin.methods.method import uses_steps
 
 # label -> (method, M, row, calls)
@@ -78,6 +78,11 @@ def main_rows(lookup: Lookup) -> list[MainRow]:
                                 label if same else None))  # fmt: skip
         if not numbers:
             rows.append(MainRow(label, model, M, row, calls, label))
+    rows += [
+        MainRow(f"LKF M={M}, one chain", "lkf", M, SINGLE, "J")
+        for M in lookup.components()
+        if any(lookup.find(M, SINGLE, J) for J in lookup.steps())
+    ]
     known = {(row.model, row.M, row.row) for row in rows}
     return rows + _measured_besides(lookup, known)
 
@@ -144,7 +149,7 @@ def _measured_besides(lookup: Lookup, known: set[tuple[str, int, str]]) -> list[
     rows: dict[tuple[str, int, str], MainRow] = {}
     for record in lookup.records:
         model, method, M = model_of(record), record.method, record.num_components
-        plain = is_likelihood(record) or record.kind == FEW_STEP
+        plain = record.kind != SAMPLES
         row = (OWN if M == 1 else SINGLE) if plain else record.row
         if method == "lkf" or (model, M, row) in known:
             continue

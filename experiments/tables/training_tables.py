@@ -26,6 +26,8 @@ def nats(lookup: Lookup) -> Table:
         few = lookup.find(row.M, FEW_STEP, None, row.model)
         if whole is None and few is None:
             continue
+        if row.model == "lkf" and row.M > 1 and row.row == SINGLE:
+            continue  # the model's own line stands already
         held = row.M > 1  # a chain of a mixture keeps its component
         bounds = [lookup.repeated(few, f"{FROZEN if held else 'nll'}@{J}") for J in grid]
         label = f"LKF M={row.M}, a component kept" if row.model == "lkf" and held else row.label
