@@ -30,7 +30,7 @@ from lkf_plugin.methods.sdtt_math import teacher_targets
 from lkf_plugin.subs import subs_log_probs
 
 
-class LatentSDTT(LatentKernelMixin, SDTT):
+class LatentSDTT(LatentKernelMixin, SDTT):  # type: ignore[misc, override]  # a host of both
     """Self-distillation through time, a component at a time.
 
     Everything but the training is the latent kernel's: validation, decoding policies, scores.
