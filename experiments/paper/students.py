@@ -23,6 +23,7 @@ from lkf_plugin.records.store import read_records
 STEPS_J = (1, 2, 4, 8)
 AT = 4  # J at which entropies and gains are told
 PASSES = 3  # of a training step
+ORDER = ("mdlm", "sdtt", "di4c", "duo", "dcd", "redi", "lkf", "sdtt_lkf")
 TEACHER = {"sdtt": "mdlm", "di4c": "sdtt", "redi": "duo", "dcd": "duo", "sdtt_lkf": "lkf"}
 CONFIGURATIONS = "configuration_entropy"
 
@@ -100,19 +101,17 @@ def render(corpus: Corpus, lookup: Lookup) -> str:
 
 
 def _shown(corpus: Corpus, lookup: Lookup) -> dict[str, MainRow]:
-    """Model -> its row of single chains, in the order of the table main."""
+    """Model -> its row of single chains, each teacher before its students."""
     found = {}
     for row in main_rows(lookup):
         method, _, number = row.model.partition("-r")
         end = f"-r{number}" if number else ""
         model = f"M{row.M}" if method == "lkf" else f"{method}-M{row.M}{end}"
         model = f"{method}{end}" if row.M == 1 and method != "lkf" else model
-        wanted = method in (*TEACHER, *TEACHER.values())
+        wanted = method in ORDER and (method != "lkf" or row.M == 8)
         if model in corpus.models and wanted and row.row in (OWN, SINGLE):
             found[model] = row
-    if "M8" in corpus.models:
-        found["M8"] = MainRow("LKF M=8, one chain", "lkf", 8, SINGLE, "J")
-    return found
+    return dict(sorted(found.items(), key=lambda one: ORDER.index(one[1].model.partition("-r")[0])))
 
 
 def _taught(name: str, row: MainRow, teacher: str) -> bool:
