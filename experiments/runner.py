@@ -33,7 +33,8 @@ from lkf_plugin.runs.settings import flatten, is_free, load_settings, plain
 from lkf_plugin.train.checkpoint import BEST, LAST, lacks_validation
 
 ROOT = config_folder().parent  # of the checkout, where main.py is
-STARTED_FROM = "started_from.sha256"
+STARTED_FROM, TAUGHT_BY = "started_from.sha256", "taught_by.sha256"
+TEACHER = "method.teacher"  # a place, which says nothing; the note beside the run does
 LENGTH = "trainer.max_steps"  # a run of another length is another run
 OWN_CALLBACKS = "experiments."  # they change what is trained
 POLL = 0.5  # seconds between two looks at the running ones
@@ -48,23 +49,40 @@ class Run:
         folder: the run folder.
         overrides: of ``main.py``, apart from what the other attributes say.
         start: the run whose best checkpoint it starts from.
+        teacher: the run whose model it learns from.
     """
 
     label: str
     folder: Path
     overrides: tuple[str, ...]
     start: Run | None = None
+    teacher: Run | None = None
 
     @property
     def command(self) -> list[str]:
         """Arguments of the Python interpreter that train, or complete, the run."""
         begin = [f"init.from_checkpoint={self.start.best}"] if self.start else []
+        begin += [f"{TEACHER}={self.teacher.handed_on}"] if self.teacher else []
         return ["main.py", *self.overrides, *begin, f"run_dir={self.folder.resolve()}"]
 
     @property
     def best(self) -> Path:
         """Its best checkpoint."""
         return self.folder.resolve() / "checkpoints" / BEST
+
+    @property
+    def handed_on(self) -> Path:
+        """The checkpoint that teaches: its best, or a student's last.
+
+        A student's validation is of another sampler than it was trained for.
+        """
+        return self.best if self.teacher is None else self.best.with_name(LAST)
+
+    @property
+    def needs(self) -> list[tuple[Run, Path, str]]:
+        """(run, its checkpoint, name of the note) for all that must be there before."""
+        found = [(self.start, self.start.best, STARTED_FROM)] if self.start else []
+        return found + ([(self.teacher, self.teacher.handed_on, TAUGHT_BY)] if self.teacher else [])
 
     @property
     def log(self) -> Path:
@@ -92,7 +110,7 @@ def compose_settings(overrides: Iterable[str]) -> DictConfig:
 
 
 def train(runs: Sequence[Run], workers: int = 1) -> None:
-    """Completes every run, and first the runs that they start from.
+    """Completes every run, and first the runs that they need.
 
     Args:
         runs: what is to be there at the end.
@@ -101,7 +119,7 @@ def train(runs: Sequence[Run], workers: int = 1) -> None:
     Raises:
         UserError: a training failed, or a folder holds another run.
     """
-    waiting = _with_starts(runs)
+    waiting = _with_needed(runs)
     for run in waiting:
         _check_asked(run)
     complete = {run for run in waiting if run.complete}
@@ -111,10 +129,10 @@ def train(runs: Sequence[Run], workers: int = 1) -> None:
     with contextlib.closing(_Bars()) as bars:
         try:
             while waiting or running:
-                for run in [one for one in waiting if one.start not in {*waiting, *running}]:
+                for run in [one for one in waiting if _is_next(one, {*waiting, *running})]:
                     if run in complete or len(running) < workers:
                         waiting.remove(run)
-                        _check_start(run)
+                        _check_needed(run)
                         if run not in complete:
                             running[run] = _begin(run, threads)
                 if not running:
@@ -132,14 +150,17 @@ def train(runs: Sequence[Run], workers: int = 1) -> None:
             raise
 
 
-def _with_starts(runs: Sequence[Run]) -> list[Run]:
-    """The runs, each after the one that it starts from."""
+def _with_needed(runs: Sequence[Run]) -> list[Run]:
+    """The runs, each after those that it needs."""
     ordered: dict[Run, None] = {}
     for run in runs:
-        if run.start is not None:
-            ordered |= dict.fromkeys(_with_starts([run.start]))
+        ordered |= dict.fromkeys(_with_needed([needed for needed, _, _ in run.needs]))
         ordered[run] = None
     return list(ordered)
+
+
+def _is_next(run: Run, unfinished: set[Run]) -> bool:
+    return not any(needed in unfinished for needed, _, _ in run.needs)
 
 
 # --- what is there -------------------------------------------------------------------------------
@@ -154,21 +175,21 @@ def _check_asked(run: Run) -> None:
         )
 
 
-def _check_start(run: Run) -> None:
-    """Notes which checkpoint a new run starts from; refuses a run that started from another.
+def _check_needed(run: Run) -> None:
+    """Notes which checkpoints a new run needs; refuses a run that had others.
 
     A run that was brought in from elsewhere has no note and is taken as it is.
     """
-    if run.start is None:
-        return
-    note, digest = run.folder / STARTED_FROM, path_digest(run.start.best)
-    if load_settings(run.folder) is None:
-        write_atomically(note, digest + "\n")
-    elif note.is_file() and note.read_text(encoding="utf-8").strip() != digest:
-        raise UserError(
-            f"the run in {run.folder} started from another checkpoint than {run.start.best} is "
-            "now: delete that folder to train it again."
-        )
+    for _, checkpoint, name in run.needs:
+        note, digest = run.folder / name, path_digest(checkpoint)
+        if load_settings(run.folder) is None:
+            write_atomically(note, digest + "\n")
+        elif note.is_file() and note.read_text(encoding="utf-8").strip() != digest:
+            did = "started from" if name == STARTED_FROM else "was taught by"
+            raise UserError(
+                f"the run in {run.folder} {did} another checkpoint than {checkpoint} is "
+                "now: delete that folder to train it again."
+            )
 
 
 def differences(
@@ -189,7 +210,7 @@ def differences(
         pair = before.get(key), now.get(key)
         if pair[0] != pair[1] and any(str(one).startswith(OWN_CALLBACKS) for one in pair):
             yield key, *pair
-    for key in sorted((before.keys() & now.keys()) - derived):
+    for key in sorted((before.keys() & now.keys()) - derived - {TEACHER}):
         if (key == LENGTH or not is_free(key)) and before[key] != now[key]:
             yield key, before[key], now[key]
 

@@ -1,9 +1,10 @@
-"""Public checkpoints of MDLM, SEDD and DUO into this plugin's layout, and back.
+"""Public checkpoints of MDLM, SEDD, DUO, SDTT, Di4C and ReDi into this plugin's layout, and back.
 
     python scripts/import_checkpoint.py mdlm.ckpt imported.ckpt --trust-pickle
     python scripts/import_checkpoint.py sedd.pth imported.ckpt --trust-pickle --tokenizer gpt2
     python scripts/import_checkpoint.py duo-folder imported.ckpt --method duo
     python scripts/import_checkpoint.py exported imported.ckpt   # of scripts/export_hub.py
+    python scripts/import_checkpoint.py sdtt-folder imported.ckpt --tokenizer gpt2
     python scripts/import_checkpoint.py outputs/run/checkpoints/last.ckpt exported.pth --export sedd
 
 Lightning `.ckpt` and SEDD's `.pth` are pickle files, and reading one can run any code, hence the
@@ -17,7 +18,8 @@ import sys
 from pathlib import Path
 
 from lkf_plugin.errors import UserError
-from lkf_plugin.exchange.convert import LAYOUTS, Wanted, export_checkpoint, import_checkpoint
+from lkf_plugin.exchange.convert import Wanted, import_checkpoint
+from lkf_plugin.exchange.export import LAYOUTS, export_checkpoint
 from lkf_plugin.exchange.foreign import METHODS
 from lkf_plugin.hub.bring_back import import_export, is_export
 

@@ -3,6 +3,7 @@
     python scripts/reproduce.py all --scale tiny            # AgreeText and SOTU, two CPU cores
     python scripts/reproduce.py bestofn --scale small       # State of the Union text
     python scripts/reproduce.py main M8.best_of_m --scale paper --print
+    python scripts/reproduce.py main sdtt --scale tiny --corpus agreetext
     python scripts/reproduce.py all --scale paper           # LM1B and WikiText-103, needs GPUs
 
 It trains the models that are missing and measures the cells that have no record; killed, the same
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.paper.plan import TABLES
@@ -33,12 +35,15 @@ def main() -> int:
     parser.add_argument("row", nargs="?", help="only cells whose name holds this text")
     parser.add_argument("--scale", choices=tuple(SCALES), default="tiny")
     parser.add_argument("--corpus", help="only this one of the scale's corpora")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of the scale's trainings, only these")
     parser.add_argument("--out", type=Path, help="default: outputs/tables-SCALE")
     parser.add_argument("--workers", type=int, help="processes (default: a core each on a CPU)")
     parser.add_argument("--print", action="store_true", help="show what would be run, run nothing")
     args = parser.parse_args()
     tables = TABLES if args.table == "all" else (args.table,)
     corpora = [one for one in SCALES[args.scale] if args.corpus in (None, one.name)]
+    if args.seeds:
+        corpora = [replace(one, seeds=tuple(args.seeds)) for one in corpora]
     out = args.out or Path("outputs") / f"tables-{args.scale}"
     workers = args.workers or (1 if default_accelerator() != "cpu" else min(cpu_count(), 8))
     try:
@@ -50,7 +55,8 @@ def main() -> int:
             return 0
         began = time.monotonic()
         records = reproduce(corpora, tables, out, args.row, workers)
-        for path in write_report(records, out / "report", None if args.table == "all" else tables):
+        shown = (*tables, "nats", "cost", "coupling") if "main" in tables else tables
+        for path in write_report(records, out / "report", None if args.table == "all" else shown):
             print(path)
         print(f"took {time.monotonic() - began:.0f} s")
     except UserError as error:
@@ -63,8 +69,8 @@ def show(corpora: list[Corpus], tables: tuple[str, ...], out: Path, row: str | N
     """Commands of the trainings, and the cells that follow."""
     for corpus in corpora:
         models, jobs = work_of(corpus, tables, row)
-        for M in models:
-            print("python", *corpus.run(out, M).command)
+        for model, seed in models:
+            print("python", *corpus.run(out, model, seed).command)
         for job in jobs:
             print(
                 f"# {corpus.name}.{job_name(job)}: {corpus.samples} samples, judge {corpus.judge}"

@@ -10,6 +10,7 @@ from experiments.compare.entries import Entry, all_cells
 from experiments.compare.figure import draw_comparison
 from experiments.compare.methods import BEST, OWN, Row
 from experiments.compare.tables import by_steps, calls, sizes
+from experiments.recipes import AGREETEXT
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.data.agreetext import AgreeTextCorpus
 from lkf_plugin.data.corpus import VALID
@@ -24,24 +25,15 @@ PERFECT = "_of_as_many_perfect"
 STEPS_J = (1, 2, 4, 8, 16, 32)
 CLAUSES = 4
 # validation falls on the last step, so that the best checkpoint may be the finished one
-LATENT = ("experiment=demo", "trainer.max_steps=900", "trainer.val_check_interval=450")
-PLAIN = "experiment=agreetext_baseline"
+LATENT = ("trainer.max_steps=900", "trainer.val_check_interval=450")
 ROWS: dict[str, Row] = {
-    "ar": Row(("experiment=agreetext_ar", "trainer.max_steps=600"), (OWN,)),
-    "mdlm": Row((PLAIN, "method=mdlm")),
-    "sedd": Row((PLAIN, "method=sedd")),
-    "duo": Row(
-        (
-            PLAIN,
-            "method=duo",
-            "trainer.max_steps=1500",
-            "method.curriculum.gamma_min=null",
-            "method.curriculum.gamma_max=null",
-        )
-    ),
-    "lkf-M1": Row((*LATENT, "model.num_components=1"), (OWN,)),
-    "lkf-M4": Row((*LATENT, "model.num_components=4")),
-    "lkf-M8": Row((*LATENT, "model.num_components=8")),
+    "ar": Row((*AGREETEXT["ar"].overrides, "trainer.max_steps=600"), (OWN,)),
+    "mdlm": Row(AGREETEXT["mdlm"].overrides),
+    "sedd": Row(AGREETEXT["sedd"].overrides),
+    "duo": Row((*AGREETEXT["duo"].overrides, "trainer.max_steps=1500")),
+    "lkf-M1": Row((*AGREETEXT["lkf-M1"].overrides, *LATENT), (OWN,)),
+    "lkf-M4": Row((*AGREETEXT["lkf-M4"].overrides, *LATENT)),
+    "lkf-M8": Row((*AGREETEXT["lkf-M8"].overrides, *LATENT)),
 }
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from tqdm import tqdm
 
 from experiments.compare.entries import DECODE, ROW, STEPS, Entry, all_cells, collect
-from experiments.compare.likelihood import held_out_nats, is_exact
 from experiments.compare.methods import BEST, Row, components
 from experiments.compare.sampling import row_settings
 from experiments.compare.training import run_of
 from experiments.runner import train
 from lkf_plugin.evaluate.attribution import attribution, one_fewer
 from lkf_plugin.evaluate.evaluation import NETWORK
+from lkf_plugin.evaluate.own_likelihood import held_out_nats, is_exact
 from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
 from lkf_plugin.records.comparable import agree

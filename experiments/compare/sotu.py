@@ -14,6 +14,7 @@ from experiments.compare.comparison import Comparison
 from experiments.compare.methods import Row
 from experiments.compare.text_figure import draw_text_comparison
 from experiments.compare.text_table import END_NAMES, render
+from experiments.recipes import SOTU
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.identity import beside_of
 from lkf_plugin.evaluate.quality import TextQuality
@@ -28,21 +29,9 @@ from lkf_plugin.runs.load import LoadedRun
 GRID = (1, 2, 4, 8, 16, 32)
 LENGTH = 64  # tokens per text in both experiments: AR's steps
 BATCH_SIZE = 32
-PLAIN = "experiment=sotu_baseline"
 ROWS: dict[str, Row] = {
-    "ar": Row(("experiment=sotu_ar",)),
-    "mdlm": Row((PLAIN, "method=mdlm")),
-    "sedd": Row((PLAIN, "method=sedd")),
-    "duo": Row(
-        (
-            PLAIN,
-            "method=duo",
-            "method.curriculum.gamma_min=null",
-            "method.curriculum.gamma_max=null",
-        )
-    ),
-    "lkf-M1": Row(("experiment=sotu",)),
-    "lkf-M8": Row(("experiment=sotu-mixture",), start="lkf-M1"),
+    name: Row(SOTU[name].overrides, start=SOTU[name].start)
+    for name in ("ar", "mdlm", "sedd", "duo", "lkf-M1", "lkf-M8")
 }
 
 

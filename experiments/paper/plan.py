@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lkf_plugin.evaluate.policies import policy_settings
+from lkf_plugin.evaluate.run_records import FIRST_SEED, OWN
+from lkf_plugin.methods.method import METHODS, uses_steps
+
+RERANKED = ("mdlm", "duo")  # also as the likeliest of eight chains
 
 TABLES = (
     "main",
@@ -19,6 +23,10 @@ TABLES = (
     "percomp",
 )
 MIXTURES = (4, 8)
+KINDS = (
+    "policy", OWN, "ends", "likelihood", "few_step", "information", "coupling", "matched",
+)  # fmt: skip
+COUPLED = ("duo", "redi")  # what makes a text of a noise, and is made of such pairs
 PROBE_J = DEFERRED_J = (0, 1, 2, 4, 8, 16, 32)
 
 
@@ -27,37 +35,72 @@ class Job:
     """One cell of one model.
 
     Attributes:
-        components: M of the model.
-        kind: ``policy``, ``likelihood``, ``information``, ``ends`` or ``matched``.
+        model: ``M8``, or another method's name with its round: ``sedd``, ``sdtt-r2``.
+        kind: one of ``KINDS``.
         policy: name in ``configs/decode``, for ``policy`` and ``matched``.
         changes: to its settings, as sorted pairs.
         steps: J.
+        seed: of the model's training.
     """
 
-    components: int
+    model: str
     kind: str
     policy: str = ""
     changes: tuple[tuple[str, Any], ...] = ()
     steps: int | None = None
+    seed: int = 1
+
+    @property
+    def name(self) -> str:
+        """The model's, and its training's seed but for the first: ``M8-seed2``."""
+        return named(self.model, self.seed)
 
     def settings(self) -> dict[str, Any]:
         """The policy's settings."""
         return policy_settings(self.policy, **dict(self.changes))
 
 
-def _policy(M: int, steps: int, name: str, **changes: Any) -> Job:
+def named(model: str, seed: int) -> str:
+    """``M8``, and of another training seed than the first ``M8-seed2``."""
+    return model if seed == FIRST_SEED else f"{model}-seed{seed}"
+
+
+def _policy(M: int | str, steps: int, name: str, **changes: Any) -> Job:
     """Only what differs from the policy's file is a change: the same cell is the same job."""
     usual = policy_settings(name)
     changes = {key: value for key, value in changes.items() if usual[key] != value}
-    return Job(M, "policy", name, tuple(sorted(changes.items())), steps)
+    model = f"M{M}" if isinstance(M, int) else M
+    return Job(model, "policy", name, tuple(sorted(changes.items())), steps)
 
 
 def _main(grid: Sequence[int], last: int) -> list[Job]:
     jobs = [_policy(1, J, "best_of_n") for J in grid] + [_policy(1, J, "commit") for J in grid]
-    jobs += [_policy(M, J, "best_of_m") for M in MIXTURES for J in grid]
+    jobs += [
+        _policy(M, J, name) for name in ("best_of_m", "commit") for M in MIXTURES for J in grid
+    ]
     for M in (1, *MIXTURES):
-        jobs += [Job(M, "likelihood"), Job(M, "information", steps=min(last, 8))]
-    return [*jobs, Job(1, "ends")]
+        model = f"M{M}"
+        jobs += [Job(model, "likelihood"), Job(model, "information", steps=min(last, 8))]
+    return [*jobs, Job("M1", "ends")]
+
+
+def main_of_method(model: str, grid: Sequence[int], grammar: bool) -> list[Job]:
+    """The main table's cells of another method; ``model`` is its name with its round."""
+    method = model.partition("-")[0]
+    jobs = [Job(model, "likelihood")]
+    if METHODS[method].network == "latent":
+        jobs.append(Job(model, "few_step"))
+        return jobs + [_policy(model, J, name) for name in ("commit", "best_of_m") for J in grid]
+    if METHODS[method].step_model is not None:
+        jobs.append(Job(model, "few_step"))
+    if not uses_steps(method):
+        return [*jobs, Job(model, OWN, steps=max(grid))]
+    jobs += [Job(model, OWN, steps=J) for J in grid]
+    if method in COUPLED and grammar:
+        jobs.append(Job(model, "coupling"))
+    if method in RERANKED:
+        jobs += [_policy(model, J, "best_of_n") for J in grid]
+    return jobs
 
 
 def _decode(grid: Sequence[int], last: int) -> list[Job]:
@@ -86,7 +129,7 @@ def _bestofn(grid: Sequence[int], last: int) -> list[Job]:
             _policy(8, J, "commit"),
             _policy(1, J, "best_of_n"),
             _policy(8, J, "best_of_m"),
-            Job(1, "matched", "best_of_n", (), J),
+            Job("M1", "matched", "best_of_n", (), J),
         ]
     return jobs
 
@@ -145,16 +188,38 @@ _PLANS = {
 }
 
 
-def jobs_of(tables: Sequence[str], grid: Sequence[int]) -> list[Job]:
+def jobs_of(
+    tables: Sequence[str],
+    grid: Sequence[int],
+    models: Sequence[str] = (),
+    main_only: Sequence[str] = (),
+    seeds: Sequence[int] = (FIRST_SEED,),
+    grammar: bool = False,
+) -> list[Job]:
     """Every cell that the tables need, once each; cooled controls last, cheap cells first.
 
     Args:
         tables: names of ``TABLES``.
         grid: J of the step grid; tables at one J take its last.
+        models: other methods, which the main table alone has.
+        main_only: models that only the main table has although others name them.
+        seeds: trainings of the main table's models; the other tables have the first alone.
+        grammar: whether the corpus has one, by which couplings are measured.
     """
-    needed = {job for table in tables for job in _PLANS[table](grid, max(grid))}
-    kinds = ("policy", "ends", "likelihood", "information", "matched")
+    needed: set[Job] = set()
+    for table in tables:
+        cells = _PLANS[table](grid, max(grid))
+        if table != "main":
+            needed |= {job for job in cells if job.model not in main_only}
+            continue
+        cells += [job for model in models for job in main_of_method(model, grid, grammar)]
+        cells += [Job(f"M{M}", "few_step") for M in (1, *MIXTURES)] if models else []
+        for seed in seeds:
+            once = "ends" if seed != FIRST_SEED else ""  # of the corpus, not of a training
+            needed |= {replace(job, seed=seed) for job in cells if job.kind != once}
     return sorted(
         needed,
-        key=lambda job: (kinds.index(job.kind), job.components, job.steps or 0, repr(job)),
-    )
+        key=lambda job: (
+            job.seed, KINDS.index(job.kind), job.model, job.steps or 0, repr(job),
+        ),
+    )  # fmt: skip

@@ -7,6 +7,7 @@ whose record fits is not run again.
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -15,14 +16,16 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
+from experiments.paper.coupling import coupling
 from experiments.paper.plan import Job, jobs_of
-from experiments.paper.scales import Corpus
+from experiments.paper.scales import LATENT, Corpus
 from experiments.runner import train
 from lkf_plugin.config import cpu_count, default_accelerator
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.quality import open_judge, quality_for
+from lkf_plugin.evaluate.run_records import OWN
 from lkf_plugin.runs.load import load_run
 
 MATCH = "matched"
@@ -49,31 +52,42 @@ def reproduce(
             open_judge(corpus.judge, default_accelerator())
     for corpus in corpora:
         models, jobs = work_of(corpus, tables, row)
-        train([corpus.run(out, M) for M in models], workers)
+        train([corpus.run(out, model, seed) for model, seed in models], workers)
         measure(corpus, jobs, out, records / corpus.name, workers)
     return records
 
 
-def work_of(corpus: Corpus, tables: Sequence[str], row: str | None) -> tuple[list[int], list[Job]]:
-    """(models to train, cells to measure): what ``reproduce`` runs and ``--print`` shows.
+def work_of(
+    corpus: Corpus, tables: Sequence[str], row: str | None
+) -> tuple[list[tuple[str, int]], list[Job]]:
+    """((model, seed) to train, cells to measure): what ``reproduce`` runs and ``--print`` shows.
+
+    Rounds of one run are trained by one command, so they stand once among the models.
 
     Raises:
         UserError: ``row`` is in no cell's name.
     """
     own = [table for table in tables if table in corpus.tables]
-    jobs = [job for job in jobs_of(own, corpus.grid) if job.components in corpus.components]
+    others = [one for one in corpus.models if LATENT + one not in corpus.recipes]
+    planned = jobs_of(
+        own, corpus.grid, others, corpus.main_only, corpus.seeds, corpus.judge is None
+    )
+    jobs = [job for job in planned if job.model in corpus.models]
     if row:
         jobs = [job for job in jobs if row in job_name(job)]
     if not jobs:
         raise UserError(f"no cell of {', '.join(tables)} has {row} in its name.")
-    return sorted({job.components for job in jobs} | ({1} if corpus.in_turn else set())), jobs
+    runs = {(job.seed, corpus.recipe_of(job.model)): job.model for job in reversed(jobs)}
+    order = list(corpus.recipes)
+    wanted = sorted(runs, key=lambda one: (one[0], order.index(one[1])))
+    return [(runs[one], one[0]) for one in wanted], jobs
 
 
 def job_name(job: Job) -> str:
-    """``M8.best_of_m.nelbo.J4``: what a row is asked for by."""
+    """``M4.best_of_m.nelbo.J4``: what a row is asked for by."""
     row = row_name(job.settings()) if job.policy else job.kind
     end = "" if job.steps is None else f".J{job.steps}"
-    return f"M{job.components}.{row}{f'.{MATCH}' if job.kind == 'matched' else ''}{end}"
+    return f"{job.name}.{row}{f'.{MATCH}' if job.kind == 'matched' else ''}{end}"
 
 
 # --- measuring ---------------------------------------------------------------------------------
@@ -90,14 +104,15 @@ def measure(corpus: Corpus, jobs: Sequence[Job], out: Path, records: Path, worke
         for phase in phases:
             if workers == 1 or device != "cpu":
                 for chunk in _chunks(phase, 1):
-                    _measure_chunk(corpus, chunk, out, records, device, cpu_count(), bar.update)
+                    _measure_chunk(corpus, chunk, out, records, device, threads(1), bar.update)
                 continue
-            threads = max(cpu_count() // workers, 1)
             # fresh interpreters: a fork of a process with running threads may hang
             context = multiprocessing.get_context("spawn")
             with ProcessPoolExecutor(workers, mp_context=context) as pool:
                 pending: set[Future[int]] = {
-                    pool.submit(_measure_chunk, corpus, chunk, out, records, device, threads)
+                    pool.submit(
+                        _measure_chunk, corpus, chunk, out, records, device, threads(workers)
+                    )
                     for chunk in _chunks(phase, 4 * workers)
                 }
                 while pending:
@@ -106,11 +121,17 @@ def measure(corpus: Corpus, jobs: Sequence[Job], out: Path, records: Path, worke
                         bar.update(one.result())
 
 
+def threads(workers: int) -> int:
+    """Of each process: OMP_NUM_THREADS, or an equal share of the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() else max(cpu_count() // workers, 1)
+
+
 def _chunks(jobs: Sequence[Job], parts: int) -> list[list[Job]]:
     """Jobs of one model together, in up to ``parts`` shares a model, the longest first."""
     chunks = []
-    for M in sorted({job.components for job in jobs}, reverse=True):
-        own = [job for job in jobs if job.components == M]
+    for name in sorted({job.name for job in jobs}, key=lambda name: (name[0] != "M", name)):
+        own = [job for job in jobs if job.name == name]
         own.sort(key=lambda job: -(job.steps or 0))
         chunks += [own[i::parts] for i in range(parts) if own[i::parts]]
     return chunks
@@ -122,12 +143,12 @@ def _measure_chunk(
     out: Path,
     records: Path,
     device: str,
-    threads: int,
+    num_threads: int,
     update: Callable[[int], Any] | None = None,
 ) -> int:
     """Runs some cells of one model; returns how many."""
-    torch.set_num_threads(threads)
-    evaluation = open_evaluation(corpus, jobs[0].components, out, records, device)
+    torch.set_num_threads(num_threads)
+    evaluation = open_evaluation(corpus, jobs[0], out, records, device)
     for job in jobs:
         run_job(evaluation, corpus, job)
         if update:
@@ -136,10 +157,11 @@ def _measure_chunk(
 
 
 def open_evaluation(
-    corpus: Corpus, M: int, out: Path, records: Path, device: str = "cpu"
+    corpus: Corpus, job: Job, out: Path, records: Path, device: str = "cpu"
 ) -> Evaluation:
-    """A trained model, its judge and the folder of its records."""
-    run = load_run(corpus.run_folder(out, M), device)
+    """The trained model of a cell, its judge and the folder of its records."""
+    folder = corpus.run(out, job.model, job.seed).folder
+    run = load_run(folder, device, corpus.checkpoint(out, job.model, job.seed))
     quality = quality_for(
         run.config, run.prepared.tokenizer, corpus.judge, device, corpus.self_bleu
     )
@@ -160,6 +182,13 @@ def run_job(evaluation: Evaluation, corpus: Corpus, job: Job) -> None:
     elif job.kind == "information":
         assert job.steps is not None
         evaluation.information(job.steps)
+    elif job.kind == "few_step":
+        evaluation.few_step(corpus.grid, corpus.sequences)
+    elif job.kind == "coupling":
+        coupling(evaluation)
+    elif job.kind == OWN:
+        assert job.steps is not None
+        evaluation.own(job.steps)
     elif job.kind == "ends":
         evaluation.ends()
     elif job.kind == "policy":
@@ -176,5 +205,5 @@ def _attributed(job: Job) -> bool:
     """Best-of-M by NELBO under independent noise, and its M = 1 control."""
     settings = job.settings()
     if job.policy == "best_of_n":
-        return job.components == 1
+        return job.model == "M1"
     return row_name(settings) == "best_of_m.nelbo"

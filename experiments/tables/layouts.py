@@ -31,6 +31,7 @@ from experiments.tables.row_entries import (
     split,
 )
 from experiments.tables.table import Entry, Table
+from experiments.tables.training_tables import cost, coupling, nats
 from lkf_plugin.evaluate.run_records import OWN
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
@@ -239,6 +240,9 @@ def percomp(lookup: Lookup) -> Table:
 
 LAYOUTS: dict[str, Callable[[Lookup], Table]] = {
     "main": main,
+    "nats": nats,
+    "cost": cost,
+    "coupling": coupling,
     "decode": decode,
     "bestofn": bestofn,
     "commitm": commitm,

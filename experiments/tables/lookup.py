@@ -3,21 +3,57 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from experiments.tables.table import Entry
 from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.run_records import FIRST_SEED
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.identity import leaves
 from lkf_plugin.records.record import Record
 
+Place = tuple[str, int, str, int | None]
+
+
+class OverSeeds(NamedTuple):
+    """A figure's mean over trainings (``n`` of them) and its deviation; None of one."""
+
+    mean: Estimate
+    deviation: float | None
+
+
+def model_of(record: Record) -> str:
+    """The method, behind it the round where it has rounds: ``sdtt-r2``."""
+    number = record.labels.get("round")
+    return record.method if number is None else f"{record.method}-r{number}"
+
+
+def seed_of(record: Record) -> int:
+    """Seed of the training; records that are older than its label are of the first."""
+    seed = record.labels.get("training_seed")
+    return FIRST_SEED if seed is None else int(str(seed))
+
+
+def place_of(record: Record) -> Place:
+    """(method with its round, M, row, J)."""
+    return model_of(record), record.num_components, record.row, record.steps
+
 
 class Lookup:
-    """Finds the record of a table's place.
+    """Finds the record of a table's place, and those of the model's other trainings.
+
+    A method with rounds stands in a place of its own after each: ``sdtt-r2``.
 
     Args:
         records: of one corpus.
+
+    Attributes:
+        records: of the first training of each model, which most tables are about.
+        by_place: the same by place.
+        by_seed: the seeds of the trainings, and a record of each, by place.
 
     Raises:
         UserError: two records of different identity claim the same place. Where only what stands
@@ -25,12 +61,13 @@ class Lookup:
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
-        self.records = list(records)
-        self.by_place: dict[tuple[str, int, str, int | None], Record] = {}
+        self.by_seed: dict[Place, dict[int, Record]] = {}
         for record in records:
-            place = (record.method, record.num_components, record.row, record.steps)
-            self.by_place[place] = _fuller(self.by_place.get(place), record)
-        self.records = [r for r in self.records if any(r is one for one in self.by_place.values())]
+            found = self.by_seed.setdefault(place_of(record), {})
+            seed = seed_of(record)
+            found[seed] = _fuller(found.get(seed), record)
+        self.by_place = {place: found[min(found)] for place, found in self.by_seed.items()}
+        self.records = [r for r in records if any(r is one for one in self.by_place.values())]
         self.metric = headline(self.records)
 
     @property
@@ -41,6 +78,25 @@ class Lookup:
     def find(self, M: int, row: str, J: int | None, model: str = "lkf") -> Record | None:
         """The record of a place, if there is one."""
         return self.by_place.get((model, M, row, J))
+
+    def rounds(self, method: str) -> list[int]:
+        """The rounds of a method that were measured, ascending."""
+        found = {model_of(record) for record in self.records if record.method == method}
+        return sorted(int(model.rpartition("-r")[2]) for model in found if model != method)
+
+    def over_seeds(self, record: Record | None, name: str | None = None) -> OverSeeds | None:
+        """A metric over all trainings of a record's place; by default the headline metric."""
+        name = name or self.metric
+        if record is None or name is None:
+            return None
+        held = self.by_seed[place_of(record)].values()
+        figures = [one.metrics[name] for one in held if name in one.metrics]
+        if not figures:
+            return None
+        values = [one.value for one in figures]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        error = figures[0].se if len(values) == 1 else None
+        return OverSeeds(Estimate(statistics.fmean(values), error, len(values)), deviation)
 
     def figure(self, record: Record | None, name: str | None = None) -> Estimate | None:
         """A metric of a record; by default the headline metric."""
@@ -63,6 +119,20 @@ class Lookup:
         figure, entropy = self.figure(record), self.value(record, "entropy")
         kept = record if figure is not None else None
         return Entry(figure, entropy, paper, paper_entropy, kept, flagged)
+
+    def repeated(
+        self, record: Record | None, name: str | None = None, paper: float | None = None
+    ) -> Entry:
+        """A metric's mean over trainings; the headline metric (None) with H and calls beside."""
+        found = self.over_seeds(record, name)
+        if record is None or found is None:
+            return Entry(paper=paper)
+        entropy = self.over_seeds(record, "entropy") if name is None else None
+        return Entry(
+            found.mean, None if entropy is None else entropy.mean.value, paper, None, record,
+            deviation=found.deviation, seeds=found.mean.n or 1,
+            calls=record.value("network_calls") if name is None else None,
+        )  # fmt: skip
 
     def components(self) -> list[int]:
         """M of the mixtures, ascending."""

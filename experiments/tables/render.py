@@ -35,8 +35,14 @@ def _ours(entry: Entry) -> str:
     if entry.measured is None:
         return "-"
     text = number(entry.measured.value)
+    if entry.deviation is not None:
+        text += f" ± {number(entry.deviation)}"
     if entry.entropy is not None:
         text += f" ({entry.entropy:.2f})"
+    if entry.calls is not None:
+        text += f" {entry.calls:.4g}c"
+    if entry.seeds > 1:
+        text += f" {entry.seeds}s"
     return text + (f" {MARK}" if entry.flagged else "")
 
 
@@ -109,8 +115,8 @@ def long_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        "table row column value se entropy calls network_calls samples flagged paper "
-        "paper_entropy cell".split()
+        "table row column value se deviation seeds entropy calls network_calls samples flagged "
+        "paper paper_entropy cell".split()
     )
     for label, _, entries in table.rows:
         for column, entry in zip(table.columns, entries, strict=True):
@@ -122,6 +128,8 @@ def long_csv(table: Table) -> str:
                     column,
                     "" if figure is None else figure.value,
                     "" if figure is None or figure.se is None else figure.se,
+                    _blank(entry.deviation),
+                    "" if figure is None else entry.seeds,
                     _blank(entry.entropy),
                     _blank(record.value("calls") if record else None),
                     _blank(record.value("network_calls") if record else None),

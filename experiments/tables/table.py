@@ -19,6 +19,9 @@ class Entry:
         paper: the paper's figure, with its H where it gives one.
         record: where the figure is from.
         flagged: the advantage behind the figure is one component's.
+        deviation: of the figure between trainings, where there are several.
+        seeds: trainings whose mean the figure is.
+        calls: network calls a sample, where the table says them.
     """
 
     measured: Estimate | None = None
@@ -27,6 +30,9 @@ class Entry:
     paper_entropy: float | None = None
     record: Record | None = None
     flagged: bool = False
+    deviation: float | None = None
+    seeds: int = 1
+    calls: float | None = None
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lkf_plugin.config.mdlm_words import MDLM_PREDICTORS
-from lkf_plugin.config.network import DDIT
+from lkf_plugin.config.network import DDIT, LKF
 from lkf_plugin.config.schema import Settings
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.method import METHODS, NONE
@@ -23,12 +23,19 @@ def check_method(settings: Settings, host: str) -> None:
         return
     if host != "builtin":
         raise UserError(f"method={name} runs on the built-in host: set host=builtin.")
-    if settings.model.type != DDIT:
+    if method.network == "latent":
+        if settings.model.type != LKF:
+            raise UserError(
+                f"method={name} has a latent-kernel network: take model=lkf, lkf-small or "
+                "lkf-tiny, and loss=mixture."
+            )
+    elif settings.model.type != DDIT:
         raise UserError(
             f"method={name} has a network without a latent: take model=small, tiny or ar, not a "
             "latent-kernel model."
         )
-    _check_decoding(settings, method.fills_masks)
+    else:
+        _check_decoding(settings, method.fills_masks)
     plain = settings.process.T == 0 and not (
         training.change_of_variables or training.importance_sampling
     )
@@ -57,6 +64,7 @@ def check_process(settings: Settings, host: str) -> None:
         if given != right:
             owners = [n for n in METHODS if METHODS[n].process.get(key) == given]
             owners = [n for n in owners if METHODS[n].network != "own"]
+            owners.sort(key=lambda n: "teacher" in METHODS[n].settings.model_fields)  # first alone
             other = f"take method={owners[0]}" if owners else "take host=mdlm for MDLM's own"
             if host != "mdlm" and owners:
                 other += " or host=mdlm"

@@ -121,6 +121,7 @@ def network_of(type_name: Any, method: Any, latent: Any) -> type[Network]:
     name = method if isinstance(method, str) and method in METHODS else NONE
     kinds: dict[str, type[Network]] = {
         "own": MdlmNetwork,
+        "latent": DenoiserNetwork,  # which the rules of the method then refuse
         "causal": CausalNetwork,
         "denoiser": DenoiserNetwork,
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ from lkf_plugin.evaluate.attribution import (
     pooled,
 )
 from lkf_plugin.evaluate.cells import row_name
+from lkf_plugin.evaluate.few_step import few_step
 from lkf_plugin.evaluate.identity import beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
-from lkf_plugin.evaluate.likelihood import likelihood
+from lkf_plugin.evaluate.likelihood import likelihood, nelbo_estimates
+from lkf_plugin.evaluate.own_likelihood import held_out_nats, is_exact
 from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.evaluate.reference_text import both_ends, real_text
 from lkf_plugin.evaluate.run_records import (
     ENDS,
+    FEW_STEP,
     INFORMATION,
     SAMPLES,
     Cell,
@@ -40,7 +43,7 @@ from lkf_plugin.evaluate.run_records import (
 )
 from lkf_plugin.judge.judge import decode_samples
 from lkf_plugin.judge.mauve import mauve, mauve_name
-from lkf_plugin.methods.method import LKF
+from lkf_plugin.methods.method import LKF, is_latent_kernel
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
@@ -160,6 +163,27 @@ class Evaluation:
             metrics |= one_fewer(drawn, self.quality)
         return self.records.write(cell, metrics, drawn)
 
+    def own(self, steps: int) -> Record:
+        """Another method's own sampler at J steps; J means nothing to a method without steps."""
+        settings = {"policy": "auto"}
+        cell = self.records.samples(
+            settings,
+            steps,
+            self.samples,
+            NETWORK,
+            self.quality.judged_by,
+            self.quality.self_bleu_subset,
+            judged_chains=self.judged_chains,
+            mauve=self.featurizer,
+        )
+        if kept := self.kept(cell):
+            return kept
+        drawn = self.run.sample(settings, steps, self.samples, self.seed, self.batch_size, "own")
+        metrics = self.quality.measure(drawn.x_GL)
+        if self.featurizer is not None:
+            metrics[mauve_name(self.featurizer)] = self._mauve(drawn.x_GL, self.featurizer)
+        return self.records.write(cell, metrics, drawn)
+
     def matched(self, settings: Mapping[str, Any], steps: int, target: float, name: str) -> Record:
         """A control at the sampling temperature that gives it the pooled entropy ``target``."""
         plain = self.cell(settings, steps)
@@ -179,14 +203,49 @@ class Evaluation:
         return self.records.write(cell, metrics, drawn)
 
     def likelihood(self, sequences: int, draws: int = 8) -> Record:
-        """Marginal NELBO of held-out sequences, as many as there are at most."""
+        """Marginal NELBO of held-out sequences, as many as there are at most.
+
+        Of another method than LKF by its own loss, ``draws`` times; AR's is exact.
+        """
         assert self.run.prepared.valid is not None
         sequences = min(sequences, len(self.run.prepared.valid))
+        if not is_latent_kernel(self.run.config):
+            return self._own_likelihood(sequences, draws)
         cell = self.records.likelihood(sequences, NETWORK, estimator="stratified", draws=draws)
         if kept := self.kept(cell):
             return kept
         metrics = likelihood(self.run, sequences, draws, self.seed, self.batch_size)
         return self.records.write(cell, metrics)
+
+    def _own_likelihood(self, sequences: int, draws: int) -> Record:
+        exact = is_exact(self.run)
+        how = {"passes": 1 if exact else draws, "batch_size": self.batch_of_loss}
+        cell = self.records.likelihood(sequences, NETWORK, estimator=how)
+        if kept := self.kept(cell):
+            return kept
+        nelbo = held_out_nats(self.run, draws, self.seed, sequences)
+        eps = None if exact else float(self.run.config.training.sampling_eps)
+        return self.records.write(cell, nelbo_estimates(nelbo, eps))
+
+    @property
+    def batch_of_loss(self) -> int:
+        """Sequences of a batch whose times are drawn together."""
+        return int(self.run.config.loader.eval_batch_size)
+
+    def few_step(self, steps: Sequence[int], sequences: int) -> Record:
+        """Bounds on the likelihood of the run's own sampler of J steps, for each J.
+
+        Raises:
+            UserError: they are not defined for its sampler.
+        """
+        assert self.run.prepared.valid is not None
+        sequences = min(sequences, len(self.run.prepared.valid))
+        cell = self.records.likelihood(sequences, NETWORK, estimator={"few_step": list(steps)})
+        cell = Cell(FEW_STEP, FEW_STEP, cell.settings)
+        if kept := self.kept(cell):
+            return kept
+        found = few_step(self.run, steps, sequences, self.seed)
+        return self.records.write(cell, found.estimates)
 
     def information(self, steps: int, trajectories: int = 8, draws: int = 2048) -> Record:
         """I(k), TC and router entropy at the start and along trajectories of J steps."""

@@ -11,7 +11,7 @@ Shape legend: B sequences, L positions. Unit: nats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,10 +21,10 @@ from lkf_plugin.decode.noise import mix
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.likelihood.few_step import few_step_nelbo
-from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.likelihood.network_steps import NetworkSteps
 from lkf_plugin.likelihood.replay import find_rule, replay
-from lkf_plugin.methods.method import method_name
+from lkf_plugin.likelihood.step_model import StepLawModel, StepModel
+from lkf_plugin.methods.method import METHODS, method_name
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
 from lkf_plugin.runs.processes import Processes
@@ -34,8 +34,9 @@ class FewStep(NamedTuple):
     """Bounds of one run.
 
     Attributes:
-        estimates: ``nll@J`` (latents redrawn in every step) and ``nll_frozen@J`` (drawn once),
-            nats per token; of a replay ``nll_replay@J`` and ``nll_replay_frozen@J``.
+        estimates: ``nll@J`` (latents redrawn in every step) and, where latents can be held,
+            ``nll_frozen@J`` (drawn once), nats per token; of a replay ``nll_replay@J`` and
+            ``nll_replay_frozen@J``.
         sequences: J -> the two kinds of values, nats per sequence, and ``tokens``.
     """
 
@@ -43,7 +44,7 @@ class FewStep(NamedTuple):
     sequences: dict[str, Any]
 
 
-def step_model(run: LoadedRun) -> NetworkSteps | HostSteps:
+def step_model(run: LoadedRun) -> StepModel:
     """What bounds this run's sampler.
 
     Raises:
@@ -52,12 +53,27 @@ def step_model(run: LoadedRun) -> NetworkSteps | HostSteps:
     method = method_name(run.config)
     if run.config.model.type == "lkf" and run.config.loss.name != "two_time":
         return NetworkSteps(run.network())
-    if method == "mdlm" and run.config.T == 0:
-        return HostSteps(run.module)
+    own = METHODS[method].step_model if method in METHODS else None
+    if own is not None and run.config.T == 0:
+        return own(run.module)
     raise UserError(
         f"eval.steps bounds samplers that reveal masks in J steps from clean-endpoint networks in "
         f"continuous time: leave it out for {method}, loss={run.config.loss.name}, "
         f"T={run.config.T}."
+    )
+
+
+def with_law(model: StepModel, run: LoadedRun) -> StepLawModel:
+    """The model, whose steps have whole laws, which a replay reads.
+
+    Raises:
+        UserError: they have none.
+    """
+    if hasattr(model, "law"):
+        return cast(StepLawModel, model)
+    raise UserError(
+        f"eval.replay={run.config.eval.replay} needs the whole law of a step, which "
+        f"{method_name(run.config)} draws by a latent of its own: leave it out."
     )
 
 
@@ -98,16 +114,18 @@ def few_step(
         [(first, J) for first in firsts for J in steps], desc="few-step likelihood", unit="batch",
         leave=False, disable=None if progress and processes.rank == 0 else True,
     )  # fmt: skip
-    names = ["nll@{}", "nll_frozen@{}"]
-    names += ["nll_replay@{}", "nll_replay_frozen@{}"] if rule is not None else []
+    names = ["nll@{}", "nll_frozen@{}"] if model.holds_latent else ["nll@{}"]
+    by_law = None if rule is None else with_law(model, run)
+    names += [] if by_law is None else ["nll_replay@{}", "nll_replay_frozen@{}"]
     own: dict[tuple[int, int], list[list[float]]] = {}
     for first, J in bar:
         part = slice(first, first + batch_rows)
         x_RL, free_RL = x_BL[part], free_BL[part]
         seed_R = seed_B[part]
-        nats = [*few_step_nelbo(model, x_RL, J, seed_R, free_RL, paths, batch_rows=batch_rows)]
-        if rule is not None:
-            nats += replay(model, x_RL, J, find_rule(rule), free_RL)
+        both = few_step_nelbo(model, x_RL, J, seed_R, free_RL, paths, batch_rows=batch_rows)
+        nats = list(both if model.holds_latent else both[:1])
+        if by_law is not None and rule is not None:
+            nats += replay(by_law, x_RL, J, find_rule(rule), free_RL)
         own[J, first] = [nats_R.tolist() for nats_R in nats]
     known = {key: value for one in processes.gathered(own) for key, value in one.items()}
     bounds = FewStep({}, {"tokens": tokens_B.tolist()})

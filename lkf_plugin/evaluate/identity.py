@@ -42,7 +42,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
         "activation_checkpointing": "a backward pass only",
     },
     "noise": {},
-    "method": {},
+    "method": {"teacher": "made the weights, whose digest enters; a place says nothing"},
 }
 _UNSAID = {**ONE_LATENT, "sticky": 3.0}
 # keys of the process that stand at the configuration's top

@@ -33,6 +33,9 @@ from lkf_plugin.runs.load import LoadedRun
 
 OWN = "own"  # row of another method's own sampler
 SAMPLES, LIKELIHOOD, INFORMATION, ENDS = "samples", "likelihood", "information", "ends"  # kinds
+FEW_STEP = "few_step"
+FIRST_SEED = 1  # of a training whose records' names say none
+ROUND_FACTS = ("round", "trained_for_steps", "teacher_calls")  # of a training, kept as labels
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,17 @@ class RunRecords:
         corpus = self.run.config.data.train
         if self.of_data:
             return f"{corpus}.{row}"
-        return cell_name(corpus, method_name(self.run.config), self.components, row, steps)
+        method = method_name(self.run.config)
+        who = self.training.get("round"), self.training["training_seed"]
+        return cell_name(corpus, method, self.components, row, steps, *who)
+
+    @functools.cached_property
+    def training(self) -> dict[str, Scalar]:
+        """Labels: the seed of the training, and of a method with rounds what they were."""
+        module = self.run.module
+        facts: dict[str, Any] = module.training_facts() if hasattr(module, "training_facts") else {}
+        found: dict[str, Scalar] = {"training_seed": int(self.run.config.seed)}
+        return found | {key: facts[key] for key in ROUND_FACTS if key in facts}
 
     def find(self, cell: Cell) -> Record | None:
         """The cell's record, if it is there."""
@@ -144,6 +157,7 @@ class RunRecords:
                 "wrap": bool(config.data.wrap),
                 "tokenizer": short_tokenizer_name(config),
                 "trained_steps": self.run.step,
+                **({} if self.of_data else self.training),
                 **labels,
             },
             code=self._code,
@@ -217,11 +231,26 @@ class RunRecords:
         return Cell(LIKELIHOOD, LIKELIHOOD, settings)
 
 
-def cell_name(corpus: str, method: str, components: int, row: str, steps: int | None) -> str:
-    """``sotu.M8.commit.J4``; another method's name stands in place of M."""
+def cell_name(
+    corpus: str,
+    method: str,
+    components: int,
+    row: str,
+    steps: int | None,
+    number: object = None,
+    seed: object = FIRST_SEED,
+) -> str:
+    """``sotu.M8.commit.J4``; another method's name stands in place of M.
+
+    A round stands behind the method, ``sdtt-r2``, and another training seed than the first behind
+    both, ``sdtt-r2-seed3``.
+    """
     if method == LKF:
         who = f"M{components}"
     else:
-        who = f"{method}-M{components}" if method.startswith(f"{LKF}-") else method
+        many = method.startswith(f"{LKF}-") or components > 1
+        who = f"{method}-M{components}" if many else method
+    who += "" if number is None else f"-r{number}"
+    who += "" if seed == FIRST_SEED else f"-seed{seed}"
     name = f"{corpus}.{who}.{row}"
     return name if steps is None else f"{name}.J{steps}"

@@ -25,6 +25,7 @@ from lkf_plugin.runs.settings import flatten, plain, run_record, write_or_keep
 from lkf_plugin.train.checkpoint import share_file
 from lkf_plugin.train.sequence_errors import SequenceErrors
 
+FEW_STEP_OF = "bound of this model's own sampler of J steps, a student's as any other's"
 RECORDS, LIKELIHOODS = "records", "likelihoods"  # in the run folder
 
 
@@ -70,6 +71,7 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
             report["likelihood"] |= {n: dataclasses.asdict(e) for n, e in few.estimates.items()}
             report["few_step_nats"] = few.sequences
             report |= {"few_steps": list(config.eval.steps), "few_steps_replay": config.eval.replay}
+            report["few_step_likelihood_of"] = FEW_STEP_OF
         name = evaluation_name(flatten(plain(config)), report["checkpoint_sha256"], "likelihood")
         folder = Path(config.run_dir)
         target = folder / LIKELIHOODS / f"{name}.json"
@@ -81,6 +83,8 @@ def write_likelihood(run: LoadedRun, trainer: L.Trainer) -> dict[str, Any]:
             print(f"{name} {value:.6f}")
         if label:
             print(f"val/nll: {label}")
+        if few is not None:
+            print(f"val/nll@J: {FEW_STEP_OF}")
         print(f"written to {target}")
     return report
 

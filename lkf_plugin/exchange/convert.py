@@ -1,4 +1,4 @@
-"""Public checkpoints into this plugin's layout, and back.
+"""Public checkpoints into this plugin's layout; `export` writes the other way.
 
 What comes out of an import holds tensors and plain numbers only: `state_dict` under `backbone.` and
 `ema`, which host=builtin, host=mdlm, `eval.checkpoint_path` and `init.from_checkpoint` read alike.
@@ -6,7 +6,6 @@ What comes out of an import holds tensors and plain numbers only: `state_dict` u
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from dataclasses import dataclass
@@ -19,16 +18,16 @@ from torch import Tensor, nn
 
 from lkf_plugin import __version__
 from lkf_plugin.backbone import MatchedTrunk
-from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.errors import UserError
-from lkf_plugin.exchange.foreign import METHODS, PREFIX, Foreign, read_foreign
+from lkf_plugin.exchange.foreign import LATENT, METHODS, PREFIX, Foreign, read_foreign
 from lkf_plugin.exchange.mask_row import row_order, take_rows
 from lkf_plugin.exchange.pickles import write_plain
 from lkf_plugin.methods.causal import CausalTransformer
+from lkf_plugin.methods.di4c_network import add_latent
 from lkf_plugin.methods.method import METHODS as KNOWN
 from lkf_plugin.runs.identity import CARD, FORMAT, Card
 
-LAYOUTS = ("sedd", "huggingface")
+ABSORBING = ("mdlm", "sdtt", "di4c")  # whose configurations tell how the network hears of time
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Wanted:
     """What the user says of a checkpoint; None leaves it to the file.
 
     Attributes:
-        method: mdlm, sedd, duo or ar.
+        method: one of `foreign.METHODS`.
         mask_index, vocab_size: of our tokenizer; given together they move the mask's row.
         source_mask: the checkpoint's mask id, where its layout does not tell.
         length: sequence length.
@@ -69,6 +68,7 @@ def import_checkpoint(
     if method not in METHODS:
         raise UserError(f"{source} does not say what it is: give --method, {', '.join(METHODS)}")
     network = network_of(foreign, method, source)
+    _check_latent(foreign, method, source)
     check_weights(network, foreign.state, source)
     average = checked_average(network, foreign.average, source)
     order = _order(foreign, method, wanted, source)
@@ -76,7 +76,7 @@ def import_checkpoint(
     if order is not None:
         state = {name: take_rows(name, tensor, order) for name, tensor in state.items()}
         if average is not None:
-            named = zip(_parameter_names(network), average["shadow_params"], strict=True)
+            named = zip(parameter_names(network), average["shadow_params"], strict=True)
             average["shadow_params"] = [take_rows(name, shadow, order) for name, shadow in named]
     converted = {**foreign.extra}
     converted["state_dict"] = {PREFIX + name: tensor for name, tensor in state.items()}
@@ -92,6 +92,13 @@ def import_checkpoint(
     return settings
 
 
+def _check_latent(foreign: Foreign, method: str, source: Path) -> None:
+    """Di4C's weights are its own method's, and no other's are."""
+    if (method == "di4c") != any(name.startswith(LATENT) for name in foreign.state):
+        has = "has no latent's weights" if method == "di4c" else "has a latent's weights"
+        raise UserError(f"{source} {has}: it is not of method {method}")
+
+
 def _causal(method: str) -> bool:
     return KNOWN[method].network == "causal"
 
@@ -102,7 +109,7 @@ def imported_card(foreign: Foreign, method: str, wanted: Wanted, source: Path) -
     keys = ("hidden_size", "n_blocks", "n_heads") + (() if _causal(method) else ("cond_dim",))
     network = {"type": "ddit", **{key: sizes[key] for key in keys}}
     process = dict(KNOWN[method].process)
-    if method == "mdlm" and _has_process(foreign):
+    if method in ABSORBING and _has_process(foreign):
         process |= _process_of(foreign, source)
     elif method == "mdlm" and _tells_conditioning(foreign):
         assert foreign.config is not None
@@ -164,7 +171,8 @@ def network_of(foreign: Foreign, method: str, source: Path) -> nn.Module:
         if _causal(method):
             causal = {k: sizes[k] for k in ("hidden_size", "n_blocks", "n_heads")}
             return CausalTransformer(sizes["vocab_size"], dropout=0.0, **causal)
-        return MatchedTrunk(dropout=0.0, **sizes)
+        trunk = MatchedTrunk(dropout=0.0, **sizes)
+        return add_latent(trunk, sizes["hidden_size"]) if method == "di4c" else trunk
 
 
 def sizes_of(state: dict[str, Tensor], source: Path) -> dict[str, Any]:
@@ -227,7 +235,8 @@ def _require_shape(name: str, tensor: Tensor, shape: torch.Size, source: Path) -
         )
 
 
-def _parameter_names(network: nn.Module) -> list[str]:
+def parameter_names(network: nn.Module) -> list[str]:
+    """Names in the order of an average's shadows."""
     return [name for name, _ in network.named_parameters()]
 
 
@@ -240,7 +249,7 @@ def _order(foreign: Foreign, method: str, wanted: Wanted, source: Path) -> list[
             raise UserError(f"{source} has {rows} rows, not {size}: give --mask-index, too")
         return None
     size = rows if size is None else size
-    if method == "duo":
+    if KNOWN[method].process.get("diffusion") == "uniform_state":
         if size != rows:
             raise UserError(f"{source} has {rows} rows, not {size}: DUO has no mask to move")
         return None
@@ -267,64 +276,14 @@ def overrides(
     if _has_process(foreign):
         assert foreign.config is not None
         dropout = foreign.config.model.get("dropout")
-        if not isinstance(dropout, int | float) or not math.isfinite(dropout):
-            raise _no_value(Path("the checkpoint"), "model.dropout", dropout)
-        settings.append(f"model.dropout={dropout}")
-        if method == "mdlm":
+        exported = dropout is None and foreign.config.get("mask_index") is not None  # ours
+        if not exported:
+            if not isinstance(dropout, int | float) or not math.isfinite(dropout):
+                raise _no_value(Path("the checkpoint"), "model.dropout", dropout)
+            settings.append(f"model.dropout={dropout}")
+        if method in ABSORBING:
             process = _process_of(foreign, Path("the checkpoint"))
             conditioning = str(process["time_conditioning"]).lower()
             settings += [f"time_conditioning={conditioning}", f"T={process['T']}"]
     settings += ["training.ema=0"] if average is None else []
     return [shlex.quote(setting) for setting in settings]
-
-
-# --- export ------------------------------------------------------------------------------------
-
-
-def export_checkpoint(source: Path, target: Path, layout: str) -> None:
-    """Writes a checkpoint of this plugin in a public layout.
-
-    `sedd` is SEDD's .pth with its average; `huggingface` a folder with the averaged weights as
-    safetensors. MDLM and DUO read this plugin's own layout.
-
-    Raises:
-        UserError: unknown layout, or not a plain transformer.
-    """
-    checkpoint = read_checkpoint(source)
-    state = {
-        name.removeprefix(PREFIX): tensor
-        for name, tensor in checkpoint["state_dict"].items()
-        if name.startswith(PREFIX)
-    }
-    if "vocab_embed.embedding" not in state:
-        raise UserError(
-            f"{source} is not MDLM's transformer (a latent-kernel or native one?): only that has "
-            "public layouts"
-        )
-    foreign = Foreign(state)
-    method = "ar" if "sigma_map.mlp.0.weight" not in state else "mdlm"
-    network = network_of(foreign, method, source)
-    check_weights(network, state, source)
-    average = checked_average(network, checkpoint.get("ema"), source)
-    if layout == "sedd":
-        step = int(checkpoint.get("global_step", 0))
-        write_plain({"model": state, "ema": average, "step": step}, target)
-    elif layout == "huggingface":
-        _write_safetensors(state, network, average, target)
-    else:
-        raise UserError(f"layout {layout} is unknown: take {' or '.join(LAYOUTS)}")
-
-
-def _write_safetensors(
-    state: dict[str, Tensor], network: nn.Module, average: dict[str, Any] | None, target: Path
-) -> None:
-    from safetensors.torch import save_file
-
-    if average is not None:
-        names = _parameter_names(network)
-        state = {**state, **dict(zip(names, average["shadow_params"], strict=True))}
-    target.mkdir(parents=True, exist_ok=True)
-    tensors = {PREFIX + name: tensor.contiguous() for name, tensor in state.items()}
-    save_file(tensors, target / "model.safetensors")
-    text = json.dumps(sizes_of(state, target), indent=2)
-    (target / "config.json").write_text(text + "\n", encoding="utf-8")

@@ -1,6 +1,8 @@
-"""The public checkpoint layouts of MDLM, SEDD and DUO, read into one form.
+"""The public checkpoint layouts of MDLM, SEDD, DUO and their students, read into one form.
 
-* Lightning `.ckpt` (MDLM, DUO): names under `backbone.`, `ema`, a pickled configuration
+* Lightning `.ckpt` (MDLM, DUO, ReDi): names under `backbone.`, `ema`, a pickled configuration
+* Lightning `.ckpt` of SDTT and Di4C: the same with other words in the configuration; the mask is
+  appended, and Di4C has a latent's weights more
 * SEDD `.pth`: `model`, `ema` with a list in the order of the parameters, `step`
 * Hugging Face `.safetensors`, or a folder with one (or with an older `pytorch_model.bin`): names
   alone or under `backbone.`, no average, a `config.json` beside it
@@ -20,8 +22,11 @@ from torch import Tensor
 from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.pickles import read_pickled
 
-PREFIX = "backbone."
-METHODS = ("mdlm", "sedd", "duo", "ar")
+PREFIX, COMPILED = "backbone.", "_orig_mod."
+METHODS = ("mdlm", "sedd", "duo", "ar", "sdtt", "di4c", "dcd", "redi")
+OF_ALGO = {"distillation": "dcd", "rectification": "redi"}  # beside names that begin as ours
+OF_SDTT = "multi-round-sdtt"  # SDTT's and Di4C's name for their parameterization
+LATENT = "latent_projection."
 OF_PARAMETERIZATION = {"subs": "mdlm", "sedd": "sedd", "ar": "ar", "mean": "duo"}
 KEPT = ("epoch", "global_step", "pytorch-lightning_version", "loops")
 
@@ -33,7 +38,7 @@ class Foreign:
     Attributes:
         state: weights by their names in the network.
         average: `decay`, `num_updates` and `shadow_params`, or None.
-        method: mdlm, sedd, duo or ar; None where the layout does not tell.
+        method: one of `METHODS`; None where the layout does not tell.
         mask_index: its mask, where the layout says so.
         length: sequence length, where known.
         extra: entries of a Lightning checkpoint that are kept.
@@ -84,16 +89,21 @@ def _read_lightning(content: dict[str, Any], source: Path) -> Foreign:
     algo = config.get("algo")
     if not isinstance(config.get("model"), DictConfig):
         raise UserError(f"{source} holds a configuration without a model")
+    if _is_sdtt(config):
+        foreign = Foreign(_bare(content["state_dict"], source), content.get("ema"), config=config)
+        foreign.extra = {key: content[key] for key in KEPT if key in content}
+        return _of_sdtt(foreign, source)
     backbone = config.get("backbone") or (algo and algo.get("backbone"))
     if backbone not in ("dit", "ar"):
         raise UserError(f"{source} has backbone={backbone}: only dit and ar are supported")
     if algo:
         name = str(algo.get("name"))
-        method = next((m for m in METHODS if name.startswith(m)), None)
-        if name == "distillation":
-            method = "duo"
+        method = OF_ALGO.get(name) or next((m for m in METHODS if name.startswith(m)), None)
         if method is None:
-            raise UserError(f"{source} has algo.name={name}: take mdlm, sedd, duo or ar")
+            raise UserError(
+                f"{source} has algo.name={name}: take mdlm, sedd, duo, ar, distillation or "
+                "rectification"
+            )
     else:
         parameterization = config.get("parameterization")
         if parameterization not in OF_PARAMETERIZATION:
@@ -106,6 +116,28 @@ def _read_lightning(content: dict[str, Any], source: Path) -> Foreign:
     extra = {key: content[key] for key in KEPT if key in content}
     length = config.model.get("length")
     return Foreign(state, content.get("ema"), method, None, length, extra, config)
+
+
+def _is_sdtt(config: DictConfig) -> bool:
+    """Whether SDTT's code, or Di4C's on top of it, wrote this configuration."""
+    parameterization = config.get("parameterization")
+    return isinstance(parameterization, DictConfig) and parameterization.get("name") == OF_SDTT
+
+
+def _of_sdtt(foreign: Foreign, source: Path) -> Foreign:
+    """A student of SDTT, or of Di4C where there is a latent; both append their mask.
+
+    Di4C's average is left out: its code begins it anew from weights that it then replaces, and
+    evaluates the trained ones.
+    """
+    assert foreign.config is not None
+    with_latent = any(name.startswith(LATENT) for name in foreign.state)
+    foreign.method = "di4c" if with_latent else "sdtt"
+    foreign.average = None if with_latent else foreign.average
+    foreign.mask_index = _vocabulary(foreign.state, source) - 1
+    model = foreign.config.get("model")
+    foreign.length = model.get("length") if isinstance(model, DictConfig) else None
+    return foreign
 
 
 def _read_safetensors(source: Path) -> Foreign:
@@ -141,6 +173,8 @@ def _read_safetensors(source: Path) -> Foreign:
         if "graph" in config:  # SEDD's own, which appends its mask
             foreign.method, foreign.mask_index = "sedd", _vocabulary(state, source) - 1
         foreign.config = OmegaConf.create(config)
+        if _is_sdtt(foreign.config):
+            return _of_sdtt(foreign, source)
     return foreign
 
 
@@ -167,8 +201,8 @@ def _bare(state: dict[str, Tensor], source: Path) -> dict[str, Tensor]:
     bare_state = {}
     for name, tensor in state.items():
         bare = name.removeprefix("module.")
-        while bare.startswith(PREFIX):
-            bare = bare.removeprefix(PREFIX)
+        while bare.startswith((PREFIX, COMPILED)):
+            bare = bare.removeprefix(PREFIX).removeprefix(COMPILED)
         bare_state[bare] = tensor.detach().clone()
     _vocabulary(bare_state, source)
     return bare_state

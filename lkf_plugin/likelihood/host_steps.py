@@ -22,6 +22,8 @@ class HostSteps:
         module: in eval mode, see ``host.contract``.
     """
 
+    holds_latent = True
+
     def __init__(self, module: Any) -> None:
         self.module = module
         self.structure: Structure[Any] = Sequence(1)

@@ -24,6 +24,8 @@ class NetworkSteps:
         head: how the head is computed.
     """
 
+    holds_latent = True
+
     def __init__(self, network: DecodeNetwork, head: HeadSettings | None = None) -> None:
         self.network = network
         self.head = head or HeadSettings("chunked")

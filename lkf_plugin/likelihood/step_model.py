@@ -20,10 +20,17 @@ class StepScores(NamedTuple):
 
 
 class StepModel(Protocol):
-    """A sampler's step at states x_t."""
+    """A sampler's step at states x_t.
+
+    Attributes:
+        structure: of the latents.
+        mask_index: the mask's id.
+        holds_latent: whether a latent may be held over the steps, or is always drawn anew.
+    """
 
     structure: Structure[Any]
     mask_index: int
+    holds_latent: bool
 
     def score(self, x_RL: Tensor, target_RL: Tensor, counted_RL: Tensor, tau: float) -> StepScores:
         """Scores of ``target_RL`` at the counted, masked positions of ``x_RL``.

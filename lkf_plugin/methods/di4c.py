@@ -19,6 +19,7 @@ from lkf_plugin.host.contract import Loss
 from lkf_plugin.methods.denoiser import Denoiser
 from lkf_plugin.methods.di4c_math import Di4CTerms, di4c_terms, mean_over_latents
 from lkf_plugin.methods.di4c_network import LATENT, add_latent, latent_logits
+from lkf_plugin.methods.di4c_steps import DrawnLatentSteps
 from lkf_plugin.methods.mdlm import MDLM
 from lkf_plugin.methods.method import METHODS, Method
 from lkf_plugin.methods.sdtt_math import reveal_weights
@@ -48,8 +49,12 @@ class Di4C(Taught, MDLM):
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """Log-probabilities [B, L, V] under a latent per sequence, drawn here."""
+        return self.log_probs_under(x, sigma, torch.rand(len(x), device=x.device))
+
+    def log_probs_under(self, x: Tensor, sigma_B: Tensor, z_B: Tensor) -> Tensor:
+        """Log-probabilities [B, L, V] under given latents."""
         self.calls += 1
-        return self._log_probs(self.backbone, x, sigma, torch.rand(len(x), device=x.device))
+        return self._log_probs(self.backbone, x, sigma_B, z_B)
 
     # --- teacher -------------------------------------------------------------------------------
 
@@ -150,6 +155,7 @@ METHODS.add("di4c")(
         Di4C,
         Di4CSettings,
         predictors=("ddpm",),
+        step_model=DrawnLatentSteps,
         likelihood="bound on the NELBO of the student's mixture, one latent drawn per sequence "
         "and time; its teacher's is another, and few-step samples are not what it bounds",
         check=check_rounds,

@@ -7,6 +7,7 @@ from torch import Tensor
 from lkf_plugin.corruption import nelbo_weight
 from lkf_plugin.host.ancestral import PREDICTORS
 from lkf_plugin.host.builtin import Diffusion
+from lkf_plugin.likelihood.host_steps import HostSteps
 from lkf_plugin.methods.baseline import Chains, DiffusionBaseline
 from lkf_plugin.methods.method import METHODS, DrawingSettings, Method
 
@@ -42,6 +43,7 @@ METHODS.add("mdlm")(
         MDLM,
         DrawingSettings,
         predictors=PREDICTORS,
+        step_model=HostSteps,
         any_times=True,
         label="MDLM",
         color="#1f77b4",

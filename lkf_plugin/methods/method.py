@@ -16,6 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from lkf_plugin.likelihood.step_model import StepModel
 from lkf_plugin.registry import Registry
 from lkf_plugin.settings.fields import Flag, Group, Name
 
@@ -47,9 +48,10 @@ class Method:
         process: MDLM's keys as the method needs them.
         predictors: of ``sampling.predictor``, those that it has; empty: the key means nothing.
         network: settings of its network: ``own`` (what ``model.type`` says), ``denoiser``
-            (MDLM's or the native trunk) or ``causal``.
+            (MDLM's or the native trunk), ``latent`` or ``causal``.
         exact: its likelihood is exact, not a bound.
         likelihood: what its likelihood is of, where its name misleads; said beside every figure.
+        step_model: module -> its sampler's step, where the likelihood of few steps is bounded.
         uses_steps: J means something to its sampler.
         fills_masks: it can fill the gaps of a prompt.
         any_times: it trains under all of MDLM's laws of the times.
@@ -65,6 +67,7 @@ class Method:
     network: str = "denoiser"
     exact: bool = False
     likelihood: str = ""
+    step_model: Callable[[Any], StepModel] | None = None
     uses_steps: bool = True
     fills_masks: bool = True
     any_times: bool = False
@@ -95,6 +98,11 @@ def method_name(config: DictConfig) -> str:
         latent = OmegaConf.select(config, "model.latent", default="sequence")
         return LKF if latent == "sequence" else f"{LKF}-{latent.rpartition('.')[2]}"
     return MDLM if config.parameterization == "subs" else str(config.parameterization)
+
+
+def is_latent_kernel(config: DictConfig) -> bool:
+    """Whether its network has latents and is asked by decoding policies."""
+    return config.model.type == LKF
 
 
 def method_of(config: DictConfig) -> Method:

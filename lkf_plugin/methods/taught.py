@@ -41,7 +41,9 @@ def check_rounds(settings: Any) -> None:
     Raises:
         UserError: names the key.
     """
-    if settings.process.mode == "train" and not settings.method.teacher:
+    if settings.process.mode != "train":
+        return  # what is evaluated has learned already, here or elsewhere
+    if not settings.method.teacher:
         raise UserError(
             f"method={settings.method.name} learns from another run: name its checkpoint in "
             "method.teacher."
@@ -179,7 +181,7 @@ class Taught(DiffusionBaseline):
 
     def training_facts(self) -> dict[str, Any]:
         """What records say of the training."""
-        return {"teacher_round": self.round, "teacher_calls": self.teacher_calls}
+        return {"round": self.round + 1, "teacher_calls": self.teacher_calls}
 
     # --- checkpoints ---------------------------------------------------------------------------
 

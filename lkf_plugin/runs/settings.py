@@ -45,6 +45,7 @@ FREE = (
     "wandb",
     "checkpointing",
     "init.from_checkpoint",
+    "method.teacher",  # whose weights' digest is compared
     "experiment",
     "trainer.max_steps",
     "trainer.log_every_n_steps",

@@ -204,7 +204,7 @@ MALFORMED: list[tuple[str, tuple[str, ...], str]] = [
     ("eval.checkpoint_path=[a]", (), "must be a path"),
     ("eval.gen_ppl_eval_model_name_or_path={a: 1}", (), "must be a path"),
     # methods
-    ("method.name=gan", (), "is unknown: take ar, auto, di4c, duo, lkf, mdlm, redi, sdtt or sedd"),
+    ("method.name=gan", (), "is unknown: take ar, auto, dcd, di4c, duo, lkf, "),
     ("method.start=end", ("method=ar", "model=ar"), "is unknown: take mask or data"),
     ("method.float64_draws=5", DUO, SWITCH),
     ("method.last_pass=random", DUO, "is unknown: take greedy, ancestral or none"),

@@ -75,9 +75,19 @@ def test_every_key_of_a_group(config: DictConfig, name: str, key: str) -> None:
 
 
 def test_no_reason_is_left_over(config: DictConfig) -> None:
+    taught = composed("method=sdtt")
     for name, reasons in WITHOUT_EFFECT.items():
-        assert set(reasons) <= set(config[name]), name
+        assert set(reasons) <= {*config[name], *taught[name]}, name
         assert all(len(reason) > 5 for reason in reasons.values())
+
+
+def test_every_key_of_a_taught_method() -> None:
+    """The place of a teacher says nothing, what it taught lies in the weights; all else counts."""
+    taught = composed("method=sdtt")
+    for key in taught.method:
+        changed = taught.copy()
+        changed.method[key] = other(changed.method[key])
+        assert (digest_of(changed) == digest_of(taught)) == (key == "teacher"), key
 
 
 @pytest.mark.parametrize("key", PROCESS)

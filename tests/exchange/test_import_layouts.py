@@ -15,7 +15,8 @@ from lkf_plugin.backbone import MatchedTrunk
 from lkf_plugin.backbone.warm_start import read_checkpoint
 from lkf_plugin.cli import run
 from lkf_plugin.errors import UserError
-from lkf_plugin.exchange.convert import Wanted, export_checkpoint, import_checkpoint
+from lkf_plugin.exchange.convert import Wanted, import_checkpoint
+from lkf_plugin.exchange.export import export_checkpoint
 from lkf_plugin.exchange.mask_row import row_order
 from lkf_plugin.methods.causal import CausalTransformer
 from lkf_plugin.runs.common import load_weights

@@ -153,7 +153,7 @@ def test_likelihood_is_the_students_own_and_says_so(runs, teacher, tmp_path, cap
     assert "its teacher's is another" in report["likelihood_of"]
     assert report["step"] > 4
     assert report["teacher_calls"] == 2 * report["step"]
-    assert report["teacher_round"] == 1
+    assert report["round"] == 2
     assert report["trained_for_steps"] == 2
 
     module = build_module(runs("mdlm", "own", "training.ema=0.5"), agreetext_tokenizer())

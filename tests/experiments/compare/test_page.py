@@ -11,6 +11,7 @@ import pytest
 
 from experiments.compare.page import tables
 from experiments.pages.blocks import fill
+from experiments.paper.students import students
 from lkf_plugin.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -20,7 +21,7 @@ RECORDS = ROOT / "docs" / "records"
 
 def test_page_shows_its_records() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert fill(page, tables(RECORDS)) == page
+    assert fill(page, {**tables(RECORDS), **students(RECORDS)}) == page
 
 
 def test_missing_records_are_named(tmp_path: Path) -> None:
