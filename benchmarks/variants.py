@@ -115,8 +115,10 @@ def pairs_counted() -> Iterator[list[float]]:
     found: list[float] = []
     original = two_phase.group_weights
 
-    def counting(gamma_BGM: torch.Tensor, plan: two_phase.BackwardPlan) -> torch.Tensor:
-        weight_BGM = original(gamma_BGM, plan)
+    def counting(
+        gamma_BGM: torch.Tensor, plan: two_phase.BackwardPlan, apart: bool = False
+    ) -> torch.Tensor:
+        weight_BGM = original(gamma_BGM, plan, apart)
         found.append((weight_BGM > 0).any(1).sum(-1).float().mean().item())
         return weight_BGM
 

@@ -78,8 +78,7 @@ class DecodeNetwork:
         if distinct_SL.shape[0] == x_RL.shape[0]:
             return self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
         sigma_S = self.sigma_at(tau, distinct_SL.shape[0], x_RL.device)
-        state = self.backbone.encode(distinct_SL, sigma_S)
-        return TrunkState(*(part[state_R] for part in state))
+        return self.backbone.encode(distinct_SL, sigma_S).of_rows(state_R)
 
     def potentials(self, x_RL: Tensor, tau: float = 1.0) -> Any:
         """Law of the latents at some states, float64."""

@@ -25,6 +25,7 @@ _NEW_IN_A_MIXTURE = (
     "network.block_components",
     "network.block_length",
     "network.latent_blocks",
+    "network.latent_site",
     "process.T",
 )
 
