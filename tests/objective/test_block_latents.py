@@ -19,7 +19,7 @@ STRUCTURES = {
     "blocks": {"latent": "tree", "num_components": 1, "block_components": 3, "block_length": 3},
     "chain": {"latent": "chain", "num_components": 1, "block_components": 3, "block_length": 1},
     "chains": {"latent": "chain", "num_components": 2, "block_components": 2, "block_length": 2},
-    "late": {"num_components": 3, "latent_site": "after_attention", "latent_film_std": 0.5},
+    "late": {"num_components": 3, "latent_site": "after_attention", "latent_film_std": 2.0},
     "late_tree": {
         "latent": "tree", "num_components": 2, "block_components": 2, "block_length": 2,
         "latent_site": "after_attention", "latent_blocks": 2,
