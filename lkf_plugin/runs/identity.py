@@ -58,8 +58,8 @@ def network_card(model: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in card.items() if (k, v) not in IN_THE_BLOCK.items()}
 
 
-def _network_of(card: Card) -> dict[str, Any]:
-    """The network's options, those that go without saying too."""
+def network_of(card: Card) -> dict[str, Any]:
+    """The network's options of a card, those that go without saying too."""
     network: dict[str, Any] = card.get("network") or {}
     return {**ONE_LATENT, **IN_THE_BLOCK, **network} if network.get("type") == "lkf" else network
 
@@ -146,7 +146,7 @@ def compare(card: Card, now: Card, path: object, free: tuple[str, ...] = ()) -> 
         if part in free:
             continue
         of_network = part == "network"
-        old, new = (_network_of(c) if of_network else c.get(part) or {} for c in (card, now))
+        old, new = (network_of(c) if of_network else c.get(part) or {} for c in (card, now))
         if part == "tokenizer":
             unknown += _compare_tokenizers(old, new, path)
             continue

@@ -339,6 +339,27 @@ def test_a_mixture_starts_from_an_mdlm_checkpoint(trained, tiny_config, tmp_path
     assert logged(tmp_path, "val/nll")[3] < fresh
 
 
+def test_latents_per_block_behind_attention(trained, tiny_config, tmp_path):
+    late = (
+        "model.latent_site=after_attention",
+        "model.latent=chain",
+        "model.num_components=1",
+        "model.block_components=3",
+        "model.block_length=1",
+        "loss.backward=drawn",
+    )
+    start = f"init.from_checkpoint={last(trained['plain'])}"
+    run_config(tiny_config("M8", tmp_path, *late, start, "trainer.max_steps=3"))
+    found = [
+        run_config(tiny_config("M8", tmp_path, *late, "mode=ppl_eval", f"host={host}"))
+        for host in ("mdlm", "builtin")
+    ]
+    here, there = (one["metrics"]["val/nll"] for one in found)
+    assert here == pytest.approx(there, rel=0.1)  # masks are each host's own
+    sampled = run_config(tiny_config("M8", tmp_path, *late, "mode=sample_eval"))
+    assert sampled["policy"] == "commit"
+
+
 # --- typed inside the checkout -----------------------------------------------------------------
 
 
