@@ -100,15 +100,19 @@ class LatentKernelBackbone(nn.Module):
             sigma_B: noise level of ``x_BL`` (zeros without time conditioning).
             s_B: target time in the paper's clock; None is the clean end, s = 1.
         """
+        state = self.shared(x_BL, sigma_B, s_B)
+        if not self.late:
+            return state
+        cos_sin = self.trunk.rotary_emb(x_BL.shape[1])
+        again = self.trunk.activation_checkpointing
+        late = share_attention(self._latent, state.h_BLD, state.act_BC, cos_sin, again)
+        return state._replace(late=late)
+
+    def shared(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
+        """The blocks before the latent: enough for ``route``. Arguments as in ``encode``."""
         state = self.trunk.embed(x_BL, sigma_B, s_B)
         h_BLD = self.trunk.run_blocks(state.h_BLD, state.act_BC, 0, self.first_latent)
-        if not self.late:
-            return state._replace(h_BLD=h_BLD)
-        cos_sin = self.trunk.rotary_emb(h_BLD.shape[1])
-        late = share_attention(
-            self._latent, h_BLD, state.act_BC, cos_sin, self.trunk.activation_checkpointing
-        )
-        return state._replace(h_BLD=h_BLD, late=late)
+        return state._replace(h_BLD=h_BLD)
 
     def route(self, state: TrunkState) -> Any:
         """Potentials of the structure, float32 or better; ``sequence`` has log w [B, M]."""
