@@ -4,7 +4,8 @@
     python benchmarks/against.py ../before
 
 Each case of each version has a process of its own, and all of them run in turn, so that a busy
-machine disturbs both alike; which version goes first changes from round to round. The table goes to outputs/bench as other timings do.
+machine disturbs both alike; which version goes first changes from round to round. The table goes to
+outputs/bench as other timings do.
 
 Options: --rounds N, --only TEXT (cases whose name begins so).
 """

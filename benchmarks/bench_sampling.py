@@ -3,7 +3,7 @@
 Single chains run on the same network (M = 1) for both; best-of-8 on a network with M = 8. MDLM's
 own code is a row of its own where a checkout is (external/mdlm or $MDLM_HOME).
 
-Options: --rounds N, --steps J ...
+Options: --rounds N, --steps J ..., --name NAME of the record (sampling).
 """
 
 from __future__ import annotations
@@ -108,11 +108,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64, 128])
+    parser.add_argument("--name", default="sampling", help="of the record, for a run of a few")
     options = parser.parse_args()
     shape = Shape(batch=2)
     rates = gemm_rate(shape)
     facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": options.rounds}
-    sheet = Sheet("sampling", "Sampling", shape=shape, draws="float64", **facts)
+    sheet = Sheet(options.name, "Sampling", shape=shape, draws="float64", **facts)
     modules = {"MDLM": module_for(shape, 0, "")}
     if has_upstream():
         modules["MDLM, upstream"] = module_for(shape, 0, "", upstream=True)

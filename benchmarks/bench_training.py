@@ -6,7 +6,8 @@ the counted arithmetic.
 
 MDLM's own code is a row of its own where a checkout is (external/mdlm or $MDLM_HOME).
 
-Options: --rounds N, --quick (no growth tables), --only TEXT ... (variants whose name holds one).
+Options: --rounds N, --quick (no growth tables), --only TEXT ... (variants whose name holds one),
+--name NAME of the record (training).
 """
 
 from __future__ import annotations
@@ -234,6 +235,7 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="+", metavar="TEXT", help="names that contain any, beside MDLM and M=1"
     )
+    parser.add_argument("--name", default="training", help="of the record, for a run of a few")
     parser.add_argument(SERVE, dest="serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -250,7 +252,7 @@ def main() -> int:
     shape, fewer = Shape(), max(1, options.rounds - 2)
     rates, rounds = gemm_rate(shape), f"{options.rounds}, of growth {fewer}"
     facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": rounds}
-    sheet = Sheet("training", "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
+    sheet = Sheet(options.name, "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
     found = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
     asked = targets(found)
     if not options.quick:
