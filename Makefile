@@ -21,7 +21,7 @@ help:
 	@echo "make portable  the numeric tests under every vector width that this CPU has"
 	@echo "make slow   the slow tests (installs the offline judge first)"
 	@echo "make lint   ruff and mypy"
-	@echo "make bench  the timings under benchmarks/"
+	@echo "make bench  the timings under benchmarks/ (QUICK=1: a step and a chain, 5 minutes)"
 	@echo "make kills  kill runs 100 times; they must end bit-equal (docs/reliability.md)"
 	@echo "make docs   the documentation as a site, in site/; a warning is an error"
 	@echo "make wheel  wheel and sdist in dist/, tried in a bare environment"
@@ -66,9 +66,15 @@ lint: $(INSTALLED)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
+ifeq ($(QUICK),1)
+bench: $(INSTALLED)
+	$(PY) benchmarks/bench_training.py --quick --rounds 3
+	$(PY) benchmarks/bench_sampling.py --rounds 3 --steps 8 32
+else
 bench: $(JUDGE)
 	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do \
 	  echo "== $$script"; $(PY) $$script; done
+endif
 
 kills: $(INSTALLED)
 	$(PY) benchmarks/kill_runs.py --kills 100 --records docs/records/reliability \

@@ -89,7 +89,7 @@ class Device:
 
 
 def logits_computed(variant: Variant, shape: Shape, kept: float) -> float:
-    """Rows times V of the head products' outputs of a step; ``kept`` as in ``pairs_kept``."""
+    """Rows times V of the head products' outputs of a step; ``kept`` components per position."""
     tokens = shape.batch * shape.length
     if variant.M == 0 or "loss.token_head=mdlm" in variant.overrides:
         return max(variant.M, 1) * tokens * shape.vocab
@@ -125,7 +125,7 @@ def training(sheet: Sheet, device: Device, shape: Shape, gemm: float, repeats: i
         mdlm = middle if name == MDLM else mdlm
         kept = pairs_kept(variant, step)
         work = counted(variant, sizes, kept)
-        traffic = 5 * 4 * logits_computed(variant, sizes, kept)
+        traffic = 5 * 4 * logits_computed(variant, sizes, kept.heads)
         rows.append([
             name, str(sizes.batch), entropy, f"{middle * 1e3:.2f}",
             f"{seconds[0] / sizes.batch * 1e3:.2f} to {seconds[-1] / sizes.batch * 1e3:.2f}",

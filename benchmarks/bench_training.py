@@ -6,7 +6,8 @@ the counted arithmetic.
 
 MDLM's own code is a row of its own where a checkout is (external/mdlm or $MDLM_HOME).
 
-Options: --rounds N, --quick (no growth tables), --only TEXT (variants whose name holds it).
+Options: --rounds N, --quick (no growth tables), --only TEXT ... (variants whose name holds one),
+--name NAME of the record (training).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from variants import (
     MASK_RATE,
     MDLM,
     VARIANTS,
+    Kept,
     Variant,
     counted,
     gamma_entropy,
@@ -39,6 +41,11 @@ from worker import SERVE, serve, workers
 
 FLAT, EXACT, TWO_PHASE = "M=8 drawn S=2, flat", "M=8 dense, chunked", "M=8 two-phase 0, flat"
 NAIVE, ORDER = "M=8 naive", "M=1, MDLM's order"
+BLOCKS = {  # latents per block -> at most so many steps of one per sequence
+    "tree 4 x 2 over 16": 1.3, "tree 4 x 2 over 16, late": 1.3,
+    "chain of 8": 1.5, "chain of 8, late": 1.5,
+}
+TIME, PEAK = "time", "peak memory"
 DENSE, SKIPPING, GROWN = "dense, flat", "dense, peaked", "two-phase 1e-3, peaked"
 
 
@@ -86,7 +93,7 @@ def main_table(
     rows = []
     for name, variant in variants.items():
         cpu = times[name].cpu
-        work = counted(variant, shape, facts[name]["kept"]) / 1e9
+        work = counted(variant, shape, Kept(*facts[name]["kept"])) / 1e9
         middle = statistics.median(cpu)
         rows.append([
             name,
@@ -187,38 +194,48 @@ def growth_with_sizes(sheet: Sheet, rounds: int) -> None:
     )
 
 
-def targets(measured: Found) -> list[list[str]]:
-    """What was asked of a step, and what this run says."""
-    times, facts = measured
+TARGETS: list[tuple[str, float, str, str, str]] = [  # label, at most, of what, row, over row
+    ("M=8 drawn S=2 / MDLM", 1.6, TIME, FLAT, MDLM),
+    ("M=8 exact (dense, chunked) / MDLM", 3.0, TIME, EXACT, MDLM),
+    ("M=8 drawn S=2 / MDLM", 1.0, PEAK, FLAT, MDLM),
+    ("M=8 exact (dense, chunked) / MDLM", 1.0, PEAK, EXACT, MDLM),
+    ("M=8 exact (two-phase 0) / MDLM", 1.0, PEAK, TWO_PHASE, MDLM),
+    ("M=8 drawn S=2 / M=8 naive", 1 / 2, TIME, FLAT, NAIVE),
+    ("M=8 exact (dense, chunked) / M=8 naive", 1 / 2, TIME, EXACT, NAIVE),
+    ("M=8 drawn S=2 / M=8 naive", 1 / 6, PEAK, FLAT, NAIVE),
+    ("M=8 exact (dense, chunked) / M=8 naive", 1 / 6, PEAK, EXACT, NAIVE),
+    ("M=8 drawn S=2 / our M=1", 2.2, TIME, FLAT, "M=1"),
+    ("M=8 drawn S=2 / our M=1 in MDLM's order", 2.2, TIME, FLAT, ORDER),
+    ("M=1 / MDLM", 1 / 2, TIME, "M=1", MDLM),
+    ("M=1 / MDLM", 1 / 2, PEAK, "M=1", MDLM),
+    *((f"{name} / M=8 drawn S=2", at_most, TIME, name, FLAT) for name, at_most in BLOCKS.items()),
+    *((f"{name} / MDLM", 1.0, PEAK, name, MDLM) for name in BLOCKS),
+]
 
-    def time(a: str, b: str) -> float:
-        return median_ratio(times[a].cpu, times[b].cpu)
 
-    def peak(a: str, b: str) -> float:
-        return facts[a]["peak_mb"] / facts[b]["peak_mb"]
-
-    return [
-        target("M=8 drawn S=2 / MDLM, time", 1.6, time(FLAT, MDLM)),
-        target("M=8 exact (dense, chunked) / MDLM, time", 3.0, time(EXACT, MDLM)),
-        target("M=8 drawn S=2 / MDLM, peak memory", 1.0, peak(FLAT, MDLM)),
-        target("M=8 exact (dense, chunked) / MDLM, peak memory", 1.0, peak(EXACT, MDLM)),
-        target("M=8 exact (two-phase 0) / MDLM, peak memory", 1.0, peak(TWO_PHASE, MDLM)),
-        target("M=8 drawn S=2 / M=8 naive, time", 1 / 2, time(FLAT, NAIVE)),
-        target("M=8 exact (dense, chunked) / M=8 naive, time", 1 / 2, time(EXACT, NAIVE)),
-        target("M=8 drawn S=2 / M=8 naive, peak memory", 1 / 6, peak(FLAT, NAIVE)),
-        target("M=8 exact (dense, chunked) / M=8 naive, peak memory", 1 / 6, peak(EXACT, NAIVE)),
-        target("M=8 drawn S=2 / our M=1, time", 2.2, time(FLAT, "M=1")),
-        target("M=8 drawn S=2 / our M=1 in MDLM's order, time", 2.2, time(FLAT, ORDER)),
-        target("M=1 / MDLM, time", 1 / 2, time("M=1", MDLM)),
-        target("M=1 / MDLM, peak memory", 1 / 2, peak("M=1", MDLM)),
-    ]
+def targets(found: Found) -> list[list[str]]:
+    """What was asked of a step, and what this run says of the rows that it has."""
+    times, facts = found
+    rows = []
+    for label, at_most, what, a, b in TARGETS:
+        if a not in times or b not in times:
+            continue
+        if what == TIME:
+            ratio_found = median_ratio(times[a].cpu, times[b].cpu)
+        else:
+            ratio_found = facts[a]["peak_mb"] / facts[b]["peak_mb"]
+        rows.append(target(f"{label}, {what}", at_most, ratio_found))
+    return rows
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", help="names that contain this, beside MDLM and M=1")
+    parser.add_argument(
+        "--only", nargs="+", metavar="TEXT", help="names that contain any, beside MDLM and M=1"
+    )
+    parser.add_argument("--name", default="training", help="of the record, for a run of a few")
     parser.add_argument(SERVE, dest="serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -229,14 +246,15 @@ def main() -> int:
         variants["MDLM, upstream"] = Variant(0, upstream=True)
     if options.only:
         variants = {
-            n: v for n, v in variants.items() if n in (MDLM, "M=1") or options.only in n
+            n: v for n, v in variants.items()
+            if n in (MDLM, "M=1") or any(text in n for text in options.only)
         }
     shape, fewer = Shape(), max(1, options.rounds - 2)
     rates, rounds = gemm_rate(shape), f"{options.rounds}, of growth {fewer}"
     facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": rounds}
-    sheet = Sheet("training", "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
-    measured = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
-    asked = [] if options.only else targets(measured)
+    sheet = Sheet(options.name, "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
+    found = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
+    asked = targets(found)
     if not options.quick:
         asked += growth_with_components(sheet, fewer)
         growth_with_sizes(sheet, fewer)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from harness import Shape
-from variants import Variant, counted
+from variants import Kept, Variant, counted
 
 PEAK = 989e12  # H100 SXM, dense bf16, the vendor's figure
 SHARES = (0.2, 0.35, 0.5)
@@ -24,7 +24,7 @@ OWT = Shape(d=768, blocks=12, heads=12, latent=4, length=1024, vocab=50_258, bat
 
 def per_token(shape: Shape, components: int, drawn: float) -> float:
     """Operations of a training step on one token, counted as on docs/performance.md."""
-    return counted(Variant(components), shape, drawn) / (shape.batch * shape.length)
+    return counted(Variant(components), shape, Kept(drawn, drawn)) / (shape.batch * shape.length)
 
 
 def weights(shape: Shape, components: int, cond_dim: int = 128) -> int:

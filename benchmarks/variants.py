@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from harness import (
@@ -36,6 +36,8 @@ class Variant:
     overrides: list[str] = field(default_factory=list)
     latent_scale: float = FLAT
     upstream: bool = False
+    K: int | None = None  # latents per sequence, where blocks have latents too
+    late: bool = False
 
     def module(self, shape: Shape) -> Any:
         """A Diffusion module ready to train."""
@@ -45,7 +47,7 @@ class Variant:
             if self.upstream:
                 cls, config = upstream_class(config)
         else:
-            chosen = ["model=lkf", "loss=mixture", f"model.num_components={self.M}"]
+            chosen = ["model=lkf", "loss=mixture", f"model.num_components={self.K or self.M}"]
             latent = f"model.latent_blocks={shape.latent}"
             config = config_for(shape, [*chosen, latent, *self.overrides])
             cls = bind(Diffusion)
@@ -62,6 +64,22 @@ def lkf(
     overrides = [f"loss.backward={backward}", f"loss.token_head={head}"]
     overrides += [f"loss.{key}={value}" for key, value in more.items()]
     return Variant(M, overrides, PEAKED if peaked else FLAT)
+
+
+def blocks(
+    latent: str, K: int, m: int, length: int, late: bool, peaked: bool = True, drawn: int = 2
+) -> Variant:
+    """Latents per block, K a sequence by m a block, drawn; ``late`` behind attention."""
+    of_blocks = {"latent": latent, "block_components": m, "block_length": length}
+    variant = at_site(lkf(K, "drawn", peaked=peaked, drawn=drawn), late)
+    more = [f"model.{key}={value}" for key, value in of_blocks.items()]
+    return replace(variant, M=K * m, K=K, overrides=[*variant.overrides, *more])
+
+
+def at_site(variant: Variant, late: bool = True) -> Variant:
+    """The same, the latent behind attention."""
+    site = "after_attention" if late else "block"
+    return replace(variant, late=late, overrides=[*variant.overrides, f"model.latent_site={site}"])
 
 
 VARIANTS: dict[str, Variant] = {
@@ -84,6 +102,14 @@ VARIANTS: dict[str, Variant] = {
     "M=8 two-phase 1e-3, peaked": lkf(8, "two_phase", peaked=True, threshold=1e-3),
     "M=8 drawn S=2, peaked": lkf(8, "drawn", peaked=True),
     "M=8 keep > 0.5, draw 1, peaked": lkf(8, "drawn", peaked=True, drawn=1, keep_above=0.5),
+    "M=8 drawn S=2, flat, late": at_site(lkf(8, "drawn")),
+    "M=8 drawn S=2, peaked, late": at_site(lkf(8, "drawn", peaked=True)),
+    "tree 4 x 2 over 16": blocks("tree", 4, 2, 16, late=False),
+    "tree 4 x 2 over 16, late": blocks("tree", 4, 2, 16, late=True),
+    "chain of 8": blocks("chain", 1, 8, 1, late=False),
+    "chain of 8, late": blocks("chain", 1, 8, 1, late=True),
+    "chain of 8, late, S=1": blocks("chain", 1, 8, 1, late=True, drawn=1),
+    "chain of 8, late, flat": blocks("chain", 1, 8, 1, late=True, peaked=False),
 }
 
 
@@ -109,15 +135,31 @@ def gamma_entropy(module: Any) -> str:
     return "" if found is None else f"{found.item():.2f}"
 
 
+class Kept(NamedTuple):
+    """What has a backward pass in a step, in the mean.
+
+    Attributes:
+        passes: components per sequence.
+        heads: components per position.
+    """
+
+    passes: float
+    heads: float
+
+
 @contextlib.contextmanager
-def pairs_counted() -> Iterator[list[float]]:
-    """Collects, for each step made inside, the components per sequence with a backward pass."""
-    found: list[float] = []
+def pairs_counted() -> Iterator[list[Kept]]:
+    """Collects what each step made inside keeps."""
+    found: list[Kept] = []
     original = two_phase.group_weights
 
-    def counting(gamma_BGM: torch.Tensor, plan: two_phase.BackwardPlan) -> torch.Tensor:
-        weight_BGM = original(gamma_BGM, plan)
-        found.append((weight_BGM > 0).any(1).sum(-1).float().mean().item())
+    def counting(
+        gamma_BGM: torch.Tensor, plan: two_phase.BackwardPlan, apart: bool = False
+    ) -> torch.Tensor:
+        weight_BGM = original(gamma_BGM, plan, apart)
+        kept_BGM = (weight_BGM > 0).float()
+        passes = kept_BGM.amax(1).sum(-1).mean().item()
+        found.append(Kept(passes, kept_BGM.sum(-1).mean().item()))
         return weight_BGM
 
     two_phase.group_weights = counting
@@ -127,18 +169,18 @@ def pairs_counted() -> Iterator[list[float]]:
         two_phase.group_weights = original
 
 
-def pairs_kept(variant: Variant, run: Callable[[], Any]) -> float:
-    """Components a sequence with a backward pass, measured in one step (M of a dense one)."""
+def pairs_kept(variant: Variant, run: Callable[[], Any]) -> Kept:
+    """What has a backward pass, measured in one step (all components of a dense one)."""
     with pairs_counted() as found:
         run()
-    return found[0] if found else variant.M
+    return found[0] if found else Kept(variant.M, variant.M)
 
 
-def counted(variant: Variant, shape: Shape, kept: float) -> float:
+def counted(variant: Variant, shape: Shape, kept: Kept) -> float:
     """Operations of a step that no implementation of this variant can leave out.
 
     Args:
-        kept: components per sequence with a backward pass (``pairs_kept``).
+        kept: what has a backward pass (``pairs_kept``).
     """
     tokens = shape.batch * shape.length
     layer, head = layer_flops(shape), head_flops(shape)
@@ -149,4 +191,11 @@ def counted(variant: Variant, shape: Shape, kept: float) -> float:
         return tokens * (trunk + 3 * shape.latent * layer + 3 * MASK_RATE * head)
     latent, masked = shape.latent * layer, MASK_RATE * head
     scored = 0.0 if "loss.backward=dense" in variant.overrides else variant.M
-    return tokens * (trunk + scored * (latent + masked) + kept * 3 * (latent + masked))
+    if variant.late:
+        # attention once, with all MLPs of the stream without a latent but the last
+        mlp = 16 * shape.d**2
+        trunk += 3 * (shape.latent * layer - mlp)
+        place = MASK_RATE * shape.latent * mlp + masked
+        return tokens * (trunk + (scored + 3 * kept.heads) * place)
+    backward = 3 * (kept.passes * latent + kept.heads * masked)
+    return tokens * (trunk + scored * (latent + masked) + backward)

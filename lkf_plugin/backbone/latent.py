@@ -3,6 +3,8 @@
 The first ``n_blocks - latent_blocks`` blocks run once per sequence; the last ``latent_blocks`` run
 once per (sequence, component) pair with the component's embedding added to the conditioning vector,
 which is the only way the latent enters. At M = 1 nothing is added and the network is its trunk.
+At the site ``after_attention`` a component has only the position-wise parts of these blocks to
+itself (see ``late``).
 
 Shape legend: B sequences, M components, R rows = (sequence, component) pairs, L positions,
 D width, C conditioning, V vocabulary.
@@ -18,11 +20,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.dropout import Keep, PairDraw, draw_keep
+from lkf_plugin.backbone.late import run_late, run_late_at, share_attention
 from lkf_plugin.backbone.stack import AdaLNBlock, Places
 from lkf_plugin.backbone.trunk import BranchState, Trunk, TrunkState
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import Structure
 from lkf_plugin.subs import subs_log_probs
+
+BLOCK, AFTER_ATTENTION = "block", "after_attention"
+SITES = (BLOCK, AFTER_ATTENTION)
 
 
 class LatentKernelBackbone(nn.Module):
@@ -49,6 +55,7 @@ class LatentKernelBackbone(nn.Module):
         mask_index: int,
         latent_emb_std: float = 1.0,
         latent_film_std: float = 0.02,
+        latent_site: str = BLOCK,
     ) -> None:
         super().__init__()
         depth = len(trunk.blocks)
@@ -62,6 +69,10 @@ class LatentKernelBackbone(nn.Module):
         self.num_components = num_components = structure.components
         self.mask_index = mask_index
         self.first_latent = depth - latent_blocks
+        if latent_site not in SITES:
+            raise UserError(f"model.latent_site={latent_site} must be one of {', '.join(SITES)}.")
+        # whether positions of a row do not mix where components differ; one component is the trunk
+        self.late = latent_site == AFTER_ATTENTION and num_components > 1
         # Extra parameters draw from a generator of their own: with the same seed the trunk, and
         # every random number drawn after it, stay those of MDLM.
         with torch.random.fork_rng(devices=[]):
@@ -80,13 +91,23 @@ class LatentKernelBackbone(nn.Module):
     # --- the three stages ----------------------------------------------------------------------
 
     def encode(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
-        """Runs the shared blocks.
+        """Runs the shared blocks, and what the components share of the others.
 
         Args:
             x_BL: token ids.
             sigma_B: noise level of ``x_BL`` (zeros without time conditioning).
             s_B: target time in the paper's clock; None is the clean end, s = 1.
         """
+        state = self.shared(x_BL, sigma_B, s_B)
+        if not self.late:
+            return state
+        cos_sin = self.trunk.rotary_emb(x_BL.shape[1])
+        again = self.trunk.activation_checkpointing
+        late = share_attention(self._latent, state.h_BLD, state.act_BC, cos_sin, again)
+        return state._replace(late=late)
+
+    def shared(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
+        """The blocks before the latent: enough for ``route``. Arguments as in ``encode``."""
         state = self.trunk.embed(x_BL, sigma_B, s_B)
         h_BLD = self.trunk.run_blocks(state.h_BLD, state.act_BC, 0, self.first_latent)
         return state._replace(h_BLD=h_BLD)
@@ -108,6 +129,13 @@ class LatentKernelBackbone(nn.Module):
             row_R, component_R: pairs in any order, any number; both None means every pair, with
                 row b * M + k for sequence b and component k.
         """
+        if self.late:
+            row_R, component_R = self._every_pair(state, row_R, component_R)
+            act_RC = self._conditioning(state, row_R, component_R)
+            here = state.of_rows(row_R)
+            again = self.trunk.activation_checkpointing
+            h_RLD = run_late(self._latent, here.late, here.h_BLD, act_RC, again)
+            return BranchState(h_RLD, act_RC)
         h_RLD, act_RC = self._pairs(state, row_R, component_R)
         return BranchState(
             self.trunk.run_blocks(h_RLD, act_RC, self.first_latent, len(self.trunk.blocks)), act_RC
@@ -124,15 +152,25 @@ class LatentKernelBackbone(nn.Module):
     ) -> Tensor:
         """Input of the head at gathered (branch row, position) pairs, [N, D].
 
-        As ``branch`` and then gathered, but what lies behind the last block's
-        attention is computed only at those places.
+        As ``branch`` and then gathered, but what lies behind the last block's attention (at the
+        site ``after_attention``: behind the shared blocks) is computed only at those places.
 
         Args:
             at: branch rows and positions.
-            draw: ties dropout to the pairs (two-phase training).
+            draw: ties dropout to the pairs (two-phase training); the masks of
+                ``after_attention`` are the state's.
             components: range that holds every component of the pairs; None is all M.
             others: as in ``branch``.
         """
+        if self.late:
+            row_R, component_R = self._every_pair(state, row_R, component_R)
+            act_RC = self._conditioning(state, row_R, component_R)
+            source_N = row_R[at.row_N] * state.h_BLD.shape[1] + at.position_N
+            again = self.trunk.activation_checkpointing
+            h_ND = run_late_at(
+                self._latent, state.late, state.h_BLD, act_RC, at.row_N, source_N, again
+            )
+            return self.trunk.output_hidden(h_ND, act_RC, at.row_N)
         h_RLD, act_RC = self._pairs(state, row_R, component_R)
         keep_of = self._keep_of(draw, row_R, component_R, components)
         last = len(self.trunk.blocks)
@@ -146,11 +184,27 @@ class LatentKernelBackbone(nn.Module):
         h, act_RC = state.h_BLD, state.act_BC
         if self.num_components == 1:
             return (h, act_RC) if row_R is None else (h[row_R], act_RC[row_R])
-        if row_R is None or component_R is None:
-            batch, device = h.shape[0], h.device
-            row_R = torch.arange(batch, device=device).repeat_interleave(self.num_components)
-            component_R = torch.arange(self.num_components, device=device).repeat(batch)
-        return h[row_R], F.silu(state.cond_BC[row_R] + self.latent_emb(component_R))
+        row_R, component_R = self._every_pair(state, row_R, component_R)
+        return h[row_R], self._conditioning(state, row_R, component_R)
+
+    def _every_pair(
+        self, state: TrunkState, row_R: Tensor | None, component_R: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The pairs as given; without any, all of them."""
+        if row_R is not None and component_R is not None:
+            return row_R, component_R
+        batch, device = state.h_BLD.shape[0], state.h_BLD.device
+        row_R = torch.arange(batch, device=device).repeat_interleave(self.num_components)
+        return row_R, torch.arange(self.num_components, device=device).repeat(batch)
+
+    def _conditioning(self, state: TrunkState, row_R: Tensor, component_R: Tensor) -> Tensor:
+        """Activated conditioning of pairs, the latent's embedding added, act_RC."""
+        return F.silu(state.cond_BC[row_R] + self.latent_emb(component_R))
+
+    @property
+    def _latent(self) -> nn.ModuleList:
+        """The blocks that see the latent."""
+        return self.trunk.blocks[self.first_latent :]
 
     def _keep_of(
         self,

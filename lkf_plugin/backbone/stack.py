@@ -34,6 +34,11 @@ class Film(NamedTuple):
     scale_m: Tensor
     gate_m: Tensor
 
+    def beyond_at(self, row_N: Tensor) -> Film:
+        """At gathered positions of rows what the block needs beyond attention, each [N, D]."""
+        rest = (part.squeeze(1).index_select(0, row_N) for part in self[2:])
+        return Film(self.shift_a, self.scale_a, *rest)
+
 
 class AdaLNBlock(nn.Module):
     """Attention and MLP, each normed, modulated, gated and added.
@@ -70,6 +75,30 @@ class AdaLNBlock(nn.Module):
         q, k, v = self.attn_qkv(normed).unflatten(-1, (3, self.n_heads, -1)).unbind(dim=2)
         return attend(rotate(q, cos_sin), rotate(k, cos_sin), v).flatten(-2)
 
+    def attention(
+        self,
+        x_RLD: Tensor,
+        film: Film,
+        cos_sin: tuple[Tensor, Tensor],
+        keep_RLD: Tensor | None = None,
+    ) -> Tensor:
+        """What attention adds, before its gate, [R, L, D]."""
+        collected = self.attn_out(self.attended(x_RLD, film, cos_sin))
+        return drop(collected, self.dropout, self.training, keep_RLD)
+
+    def beyond(self, x: Tensor, attention: Tensor, film: Film, keep: Tensor | None) -> Tensor:
+        """The rest of the block, which knows one position at a time.
+
+        Args:
+            x: the block's input.
+            attention: what ``attention`` adds to it.
+            film: of the same positions.
+            keep: dropout mask behind the MLP.
+        """
+        x = x + film.gate_a * attention
+        normed = modulate(self.norm2(x), film.shift_m, film.scale_m)
+        return x + film.gate_m * drop(self.mlp(normed), self.dropout, self.training, keep)
+
     def forward(
         self,
         x_RLD: Tensor,
@@ -87,16 +116,11 @@ class AdaLNBlock(nn.Module):
         attended = self.attended(x_RLD, film, cos_sin)
         if at is not None:
             x_RLD, attended = x_RLD[at], attended[at]
-            rest = (part.squeeze(1)[at.row_N] for part in film[2:])
-            film = Film(film.shift_a, film.scale_a, *rest)
+            film = film.beyond_at(at.row_N)
             keep = None if keep is None else keep.at(*at)
         kept = (None, None) if keep is None else keep
-        x_RLD = self._gated(self.attn_out(attended), film.gate_a, x_RLD, kept[0])
-        normed = modulate(self.norm2(x_RLD), film.shift_m, film.scale_m)
-        return self._gated(self.mlp(normed), film.gate_m, x_RLD, kept[1])
-
-    def _gated(self, x: Tensor, gate: Tensor, skip: Tensor, keep: Tensor | None) -> Tensor:
-        return skip + gate * drop(x, self.dropout, self.training, keep)
+        attention = drop(self.attn_out(attended), self.dropout, self.training, kept[0])
+        return self.beyond(x_RLD, attention, film, kept[1])
 
 
 def run_stack(

@@ -16,6 +16,23 @@ from lkf_plugin.backbone.dropout import Keep
 from lkf_plugin.backbone.stack import AdaLNBlock, Places, run_stack
 
 
+class LateBlock(NamedTuple):
+    """What all components share of a block whose latent enters behind attention.
+
+    Attributes:
+        attention_BLD: what attention adds, before its gate.
+        keep_BLD: dropout mask behind the MLP, or None.
+    """
+
+    attention_BLD: Tensor
+    keep_BLD: Tensor | None
+
+    def of_rows(self, row_R: Tensor) -> LateBlock:
+        """For rows of the batch."""
+        keep = None if self.keep_BLD is None else self.keep_BLD[row_R]
+        return LateBlock(self.attention_BLD[row_R], keep)
+
+
 class TrunkState(NamedTuple):
     """Output of the shared blocks, the same for every component.
 
@@ -24,11 +41,18 @@ class TrunkState(NamedTuple):
         cond_BC: conditioning before its SiLU; the latent embedding is added to it.
         act_BC: SiLU of it, what the blocks see. It is one node of the graph, shared by all
             blocks, so that at M = 1 even gradients are MDLM's bits.
+        late: shared parts of the latent blocks, where the latent enters behind attention.
     """
 
     h_BLD: Tensor
     cond_BC: Tensor
     act_BC: Tensor
+    late: tuple[LateBlock, ...] = ()
+
+    def of_rows(self, row_R: Tensor) -> TrunkState:
+        """For rows of the batch, in any order and number."""
+        late = tuple(block.of_rows(row_R) for block in self.late)
+        return TrunkState(self.h_BLD[row_R], self.cond_BC[row_R], self.act_BC[row_R], late)
 
 
 class BranchState(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
+from lkf_plugin.backbone.latent import BLOCK, SITES
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import STRUCTURES
 from lkf_plugin.methods.method import METHODS, NONE
@@ -90,6 +91,7 @@ class LatentKernelNetwork(Network):
     block_length: Annotated[int | None, Number(low=1, whole=True, null=True)]
     sticky: Real
     latent_blocks: Count
+    latent_site: Annotated[str, Choice(*SITES)] = BLOCK
     trunk: Annotated[str, Choice(*TRUNKS)]
     latent_emb_std: Positive
     latent_film_std: NotNegative

@@ -72,18 +72,17 @@ class DecodeNetwork:
         tau_R = torch.as_tensor(tau, dtype=torch.float32, device=device).expand(rows)
         return self.process_sigma(self.noise(tau_R)[0])
 
-    def encode(self, x_RL: Tensor, tau: float) -> TrunkState:
-        """Trunk states of rows at time ``tau``; equal rows are run once."""
+    def shared(self, x_RL: Tensor, tau: float) -> TrunkState:
+        """What the router reads of rows at time ``tau``; equal rows are run once."""
         distinct_SL, state_R = torch.unique(x_RL, dim=0, return_inverse=True)
         if distinct_SL.shape[0] == x_RL.shape[0]:
-            return self.backbone.encode(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
+            return self.backbone.shared(x_RL, self.sigma_at(tau, x_RL.shape[0], x_RL.device))
         sigma_S = self.sigma_at(tau, distinct_SL.shape[0], x_RL.device)
-        state = self.backbone.encode(distinct_SL, sigma_S)
-        return TrunkState(*(part[state_R] for part in state))
+        return self.backbone.shared(distinct_SL, sigma_S).of_rows(state_R)
 
     def potentials(self, x_RL: Tensor, tau: float = 1.0) -> Any:
         """Law of the latents at some states, float64."""
-        return in_double(self.backbone.route(self.encode(x_RL, tau)))
+        return in_double(self.backbone.route(self.shared(x_RL, tau)))
 
     def prior(self, x_RL: Tensor, tau: float = 1.0) -> Tensor:
         """log w of the sequence latent at a start state, float64 [R, K]."""

@@ -69,6 +69,10 @@ def evaluate(args: argparse.Namespace) -> list[Record]:
             print(_line(end, quality.metric), flush=True)
         records.append(evaluation.likelihood(args.sequences))
         print(_line(records[-1], "elbo_ppl"), flush=True)
+        dropped = evaluation.drop_one(args.sequences, args.steps)
+        if dropped is not None:
+            records.append(dropped)
+            print(_line(dropped, f"nll@{args.steps[0]}"), flush=True)
         records.append(evaluation.information(min(max(args.steps), 8)))
         print(_line(records[-1], "information"), flush=True)
     print(f"records: {folder}")

@@ -25,6 +25,7 @@ from lkf_plugin.evaluate.attribution import (
     pooled,
 )
 from lkf_plugin.evaluate.cells import row_name
+from lkf_plugin.evaluate.dropped import drop_one
 from lkf_plugin.evaluate.few_step import few_step
 from lkf_plugin.evaluate.identity import beside_of, precision_of, sampling_of
 from lkf_plugin.evaluate.latent import latent_information
@@ -36,6 +37,7 @@ from lkf_plugin.evaluate.run_records import (
     ENDS,
     FEW_STEP,
     INFORMATION,
+    LIKELIHOOD,
     SAMPLES,
     Cell,
     RunRecords,
@@ -50,6 +52,7 @@ from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_record
 from lkf_plugin.runs.load import LoadedRun
 
+DROP_ONE = "drop_one"
 NETWORK = "32-true"  # precision of every evaluation here
 
 
@@ -246,6 +249,19 @@ class Evaluation:
             return kept
         found = few_step(self.run, steps, sequences, self.seed)
         return self.records.write(cell, found.estimates)
+
+    def drop_one(self, sequences: int, steps: Sequence[int]) -> Record | None:
+        """Few-step likelihood with each component taken away; None where there is only one."""
+        if self.components == 1 or self.run.config.loss.name == "two_time":
+            return None
+        assert self.run.prepared.valid is not None
+        sequences = min(sequences, len(self.run.prepared.valid))
+        how = {"estimator": "drop_one", "steps": list(steps)}
+        settings = self.records.likelihood(sequences, NETWORK, **how).settings
+        cell = Cell(LIKELIHOOD, DROP_ONE, settings)
+        if kept := self.kept(cell):
+            return kept
+        return self.records.write(cell, drop_one(self.run, steps, sequences, self.seed))
 
     def information(self, steps: int, trajectories: int = 8, draws: int = 2048) -> Record:
         """I(k), TC and router entropy at the start and along trajectories of J steps."""

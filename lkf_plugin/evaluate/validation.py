@@ -133,6 +133,7 @@ def provenance(
         "block_components": config.model.get("block_components", 1),
         "block_length": config.model.get("block_length"),
         "latent_blocks": config.model.get("latent_blocks"),
+        "latent_site": config.model.get("latent_site"),
         "trunk": config.model.get("trunk"),
         "method": given_name(config),
         "parameterization": config.parameterization,

@@ -132,7 +132,7 @@ def read_export(run: Path, checkpoint: str | None = None) -> Export:
         if key not in KNOWN and not of_blocks and value not in (None, False, "sequence"):
             raise UserError(
                 f"{run} has model.{key}={value}, which the hub's modelling file has not: only one "
-                "latent per sequence is exported."
+                "latent per sequence, in the whole block, is exported."
             )
     known = card.get("tokenizer") or {}
     if not known.get("digest"):

@@ -29,7 +29,14 @@ from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.heads import BlockRouter, zero_linear
 from lkf_plugin.latents.scan import conditioned, log_partition, path_posterior
-from lkf_plugin.latents.structure import STRUCTURES, Posterior, Structure, log_shares
+from lkf_plugin.latents.structure import (
+    STRUCTURES,
+    Posterior,
+    Structure,
+    log_shares,
+    share_out,
+    without_sequence_latent,
+)
 
 
 class ChainPotentials(NamedTuple):
@@ -156,6 +163,14 @@ class Chain(Structure[ChainPotentials]):
         for g, T_Bmm in enumerate(T_HBmm.unbind(0)):
             states.append(inverse_cdf(T_Bmm[rows_B, states[-1]], u_BU[:, 2 + g]))
         return (k_B * self.block_components)[:, None] + torch.stack(states, 1)
+
+    def without(self, p: ChainPotentials, component: int) -> ChainPotentials:
+        k, j = divmod(component, self.block_components)
+        if self.block_components == 1:
+            return without_sequence_latent(p, k)
+        starts, moves = list(p.loga_BKm.unbind(1)), list(p.logT_BKHmm.unbind(1))
+        starts[k], moves[k] = share_out(starts[k], j), share_out(moves[k], j)
+        return ChainPotentials(p.logw_BK, torch.stack(starts, 1), torch.stack(moves, 1))
 
     def uniform(self, batch: int, length: int) -> ChainPotentials:
         K, m, H = self.sequence_components, self.block_components, self.blocks.count(length) - 1

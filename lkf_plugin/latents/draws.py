@@ -5,7 +5,8 @@ E c_{gk} = gamma_{gk} give it without bias, however the groups depend on one ano
 pays for is the number of distinct components of a sequence that have weight anywhere:
 
 * ``drawn_weights``: each group draws S components from its own gamma_g. With the *same* uniforms
-  for all groups of a sequence, groups that agree draw the same component.
+  for all groups of a sequence, groups that agree draw the same component. Where every position is
+  paid for by itself, uniforms of their own cost nothing and have less variance (``apart``).
 
 Shape legend: B sequences, G groups, M components, S draws.
 """
@@ -29,19 +30,19 @@ def inverse_cdf(weight_BM: Tensor, u_B: Tensor) -> Tensor:
 
 
 def systematic(u_B: Tensor, draws: int) -> Tensor:
-    """S equally spaced uniforms per sequence, (u + s) / S: each is uniform, [B, S].
+    """S equally spaced uniforms for each given one, (u + s) / S: each is uniform, [..., S].
 
     A component of weight gamma is then drawn floor(S gamma) or ceil(S gamma) times.
     """
-    return (u_B[:, None] + torch.arange(draws, device=u_B.device)) / draws
+    return (u_B[..., None] + torch.arange(draws, device=u_B.device)) / draws
 
 
-def drawn_weights(gamma_BGM: Tensor, u_BS: Tensor, keep_above: float = 1.0) -> Tensor:
-    """Weights with mean gamma: counts of S draws per group, the groups of a sequence coupled.
+def drawn_weights(gamma_BGM: Tensor, u_BGS: Tensor, keep_above: float = 1.0) -> Tensor:
+    """Weights with mean gamma: counts of S draws per group.
 
     Args:
         gamma_BGM: responsibilities.
-        u_BS: float64 uniforms of each sequence, one per draw, used by all of its groups.
+        u_BGS: float64 uniforms, one per draw; [B, 1, S] are used by all groups of a sequence.
         keep_above: components above it keep their weight gamma, and the draws are from the rest;
             1 keeps none.
     """
@@ -49,8 +50,8 @@ def drawn_weights(gamma_BGM: Tensor, u_BS: Tensor, keep_above: float = 1.0) -> T
     rest_BGM = (gamma_BGM - kept_BGM).double()
     cdf_BGM = rest_BGM.cumsum(-1)
     mass_BG1 = cdf_BGM[..., -1:]
-    point_BGS = (u_BS[:, None] * mass_BG1).contiguous()
+    point_BGS = (u_BGS * mass_BG1).contiguous()
     picks_BGS = torch.searchsorted(cdf_BGM, point_BGS, right=True)
     picks_BGS = picks_BGS.clamp_max(gamma_BGM.shape[-1] - 1)  # where there is no rest
     count_BGM = torch.zeros_like(rest_BGM).scatter_add_(-1, picks_BGS, torch.ones_like(point_BGS))
-    return kept_BGM + (count_BGM * mass_BG1 / u_BS.shape[1]).to(gamma_BGM.dtype)
+    return kept_BGM + (count_BGM * mass_BG1 / u_BGS.shape[-1]).to(gamma_BGM.dtype)

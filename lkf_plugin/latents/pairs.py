@@ -81,6 +81,29 @@ def weighted_pairs(
     )
 
 
+def weighted_places(
+    weight_BGM: Tensor, group_L: Tensor, row_N: Tensor, position_N: Tensor
+) -> WeightedPairs:
+    """The same where a place costs what it costs, whatever else its pair is asked for.
+
+    All pairs are given, with or without places, and places in the order of the counted ones: there
+    is nothing to sort, and host and device meet once.
+    """
+    batch, _, M = weight_BGM.shape
+    device = weight_BGM.device
+    group_N = 0 if weight_BGM.shape[1] == 1 else group_L[position_N]
+    weight_NM = weight_BGM[row_N, group_N]
+    source_Q, component_Q = weight_NM.nonzero(as_tuple=True)
+    return WeightedPairs(
+        torch.arange(batch, device=device).repeat_interleave(M),
+        torch.arange(M, device=device).repeat(batch),
+        row_N[source_Q] * M + component_Q,
+        position_N[source_Q],
+        source_Q,
+        weight_NM[source_Q, component_Q],
+    )
+
+
 def _pairs_of_sequences(weight_BM: Tensor, row_N: Tensor, position_N: Tensor) -> WeightedPairs:
     """The same where all positions of a sequence weigh alike: nothing is sorted or looked up.
 

@@ -18,7 +18,13 @@ from lkf_plugin import kernel
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.router import Router
-from lkf_plugin.latents.structure import STRUCTURES, Posterior, Structure, log_shares
+from lkf_plugin.latents.structure import (
+    STRUCTURES,
+    Posterior,
+    Structure,
+    log_shares,
+    without_sequence_latent,
+)
 
 
 class SequencePotentials(NamedTuple):
@@ -74,6 +80,9 @@ class Sequence(Structure[SequencePotentials]):
 
     def draw(self, p: SequencePotentials, u_BU: Tensor) -> Tensor:
         return inverse_cdf(p.logw_BK.double().exp(), u_BU[:, 0])[:, None]
+
+    def without(self, p: SequencePotentials, component: int) -> SequencePotentials:
+        return without_sequence_latent(p, component)
 
     def uniform(self, batch: int, length: int) -> SequencePotentials:
         zeros_BK = torch.zeros(batch, self.components, dtype=torch.float64)

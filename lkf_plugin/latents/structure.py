@@ -156,6 +156,16 @@ class Structure(ABC, Generic[P]):
             tied: one law for all groups.
         """
 
+    def without(self, p: P, component: int) -> P:
+        """The law of the latents when one component is taken away, as potentials.
+
+        Here: given that no group uses it. Where levels have probabilities of their own, they share
+        out that of the component (``share_out``).
+        """
+        barred_BGM = torch.zeros_like(self.marginals(p))
+        barred_BGM[..., component] = -torch.inf
+        return self.condition(p, barred_BGM)
+
     def expectation(self, p: P, ell_BGM: Tensor) -> Posterior:
         """``posterior`` under potentials of batch 1, its counts summed over the batch (batch 1).
 
@@ -220,6 +230,17 @@ def with_sequence_latent(p: P, k_B: Tensor) -> P:
     """
     held_BK = torch.full_like(p[0], -torch.inf).scatter(-1, k_B[:, None], 0.0)
     return p._replace(**{p._fields[0]: held_BK})  # type: ignore[attr-defined, no-any-return]
+
+
+def without_sequence_latent(p: P, k: int) -> P:
+    """Potentials when one latent per sequence is taken away."""
+    return p._replace(**{p._fields[0]: share_out(p[0], k)})  # type: ignore[attr-defined, no-any-return]
+
+
+def share_out(log_p: Tensor, index: int) -> Tensor:
+    """Log-probabilities along the last dimension when one goes to the others in proportion."""
+    barred = torch.arange(log_p.shape[-1], device=log_p.device) == index
+    return torch.log_softmax(log_p.masked_fill(barred, -torch.inf), dim=-1)
 
 
 def log_shares(count: Tensor) -> Tensor:

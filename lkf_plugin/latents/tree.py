@@ -23,7 +23,14 @@ from lkf_plugin import kernel
 from lkf_plugin.latents.blocks import Blocks
 from lkf_plugin.latents.draws import inverse_cdf
 from lkf_plugin.latents.heads import BlockRouter, zero_linear
-from lkf_plugin.latents.structure import STRUCTURES, Posterior, Structure, log_shares
+from lkf_plugin.latents.structure import (
+    STRUCTURES,
+    Posterior,
+    Structure,
+    log_shares,
+    share_out,
+    without_sequence_latent,
+)
 
 
 class TreePotentials(NamedTuple):
@@ -97,6 +104,14 @@ class Tree(Structure[TreePotentials]):
         groups = p.logv_BGKm.shape[1]
         base_BG = (k_B * m)[:, None].expand(-1, groups)
         return base_BG + (j_BG.unflatten(0, (-1, groups)) if isinstance(j_BG, Tensor) else 0)
+
+    def without(self, p: TreePotentials, component: int) -> TreePotentials:
+        k, j = divmod(component, self.block_components)
+        if self.block_components == 1:
+            return without_sequence_latent(p, k)
+        parts = list(p.logv_BGKm.unbind(2))
+        parts[k] = share_out(parts[k], j)
+        return p._replace(logv_BGKm=torch.stack(parts, 2))
 
     def uniform(self, batch: int, length: int) -> TreePotentials:
         K, m, G = self.sequence_components, self.block_components, self.blocks.count(length)

@@ -10,6 +10,8 @@ Memory then grows with the pairs that are kept, not with M.
 * ``drawn`` = S draws S components per group from gamma, the groups of a sequence by the same
   uniforms, and weighs each by its count / S: unbiased at any S, and what saves where
   responsibilities are broad;
+* at the site ``after_attention`` a position pays for its own components only: each group has
+  uniforms of its own, spread evenly over its S draws;
 * ``drawn`` with ``keep_above`` keeps what is above that and draws S from the rest: unbiased,
   with less noise where one component dominates.
 
@@ -36,8 +38,8 @@ from lkf_plugin.backbone.dropout import PairDraw
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.backbone.trunk import TrunkState
-from lkf_plugin.latents.draws import drawn_weights
-from lkf_plugin.latents.pairs import weighted_pairs
+from lkf_plugin.latents.draws import drawn_weights, systematic
+from lkf_plugin.latents.pairs import WeightedPairs, weighted_pairs, weighted_places
 from lkf_plugin.latents.structure import detached, expected_log_prior
 from lkf_plugin.objective.components import (
     ComponentScores,
@@ -66,16 +68,25 @@ class BackwardPlan:
     keep_above: float = 1.0
 
 
-def group_weights(gamma_BGM: Tensor, plan: BackwardPlan) -> Tensor:
+def group_weights(gamma_BGM: Tensor, plan: BackwardPlan, apart: bool = False) -> Tensor:
     """Weight of each component in each group, [B, G, M]; zero where there is no backward pass.
 
     The draw is by inverse CDF in float64, which unlike ``torch.multinomial`` asks nothing of the
     device.
+
+    Args:
+        gamma_BGM: responsibilities.
+        plan: which to keep.
+        apart: groups draw apart from one another, since nothing is spared where they agree.
     """
     if plan.drawn == 0:
         return torch.where(gamma_BGM > plan.threshold, gamma_BGM, 0.0)
-    u_BS = torch.rand(len(gamma_BGM), plan.drawn, dtype=torch.float64, device=gamma_BGM.device)
-    return drawn_weights(gamma_BGM, u_BS, plan.keep_above)
+    batch, groups, device = *gamma_BGM.shape[:2], gamma_BGM.device
+    if apart:
+        u_BG = torch.rand(batch, groups, dtype=torch.float64, device=device)
+        return drawn_weights(gamma_BGM, systematic(u_BG, plan.drawn), plan.keep_above)
+    u_BS = torch.rand(batch, plan.drawn, dtype=torch.float64, device=device)
+    return drawn_weights(gamma_BGM, u_BS[:, None], plan.keep_above)
 
 
 def two_phase_objective(
@@ -107,10 +118,8 @@ def two_phase_objective(
     posterior = structure.posterior(detached(potentials), structure.blocks.sums(logp_BML))
     value_B = -posterior.log_psi_B * weight_B
 
-    # a group that all positions share has one weight per sequence
-    weight_BGM = group_weights(posterior.gamma_BGM.contiguous(), plan)
-    group_L = structure.blocks.group_of(length, xt_BL.device)
-    pairs = weighted_pairs(weight_BGM, group_L, *places)
+    weight_BGM = group_weights(posterior.gamma_BGM.contiguous(), plan, backbone.late)
+    pairs = needed_pairs(backbone, weight_BGM, places, length)
     at = Places(pairs.pair_Q, pairs.position_Q)
     hidden_QD = backbone.branch_hidden(state, at, pairs.row_R, pairs.component_R, draw)
     coefficient_Q = -weight_B[pairs.row_R][pairs.pair_Q] * pairs.weight_Q
@@ -121,6 +130,15 @@ def two_phase_objective(
     total = value_B.sum() + (surrogate - surrogate.detach())
     scores = ComponentScores(potentials, logp_BML)
     return scores, MixtureObjective(total, value_B, posterior.gamma_BGM)
+
+
+def needed_pairs(
+    backbone: LatentKernelBackbone, weight_BGM: Tensor, places: Places, length: int
+) -> WeightedPairs:
+    """What of the branch has weight at the counted places."""
+    group_L = backbone.structure.blocks.group_of(length, weight_BGM.device)
+    find = weighted_places if backbone.late else weighted_pairs
+    return find(weight_BGM, group_L, *places)
 
 
 def _one_component(
@@ -162,7 +180,9 @@ def _scores_without_graph(
 ) -> Tensor:
     """logp_BML of all pairs, a few components at a time."""
     M, batch, device = backbone.num_components, draw.batch, target_N.device
-    step = components_at_once(batch * length, device)
+    # behind attention, rows are as long as their counted positions
+    tokens = places.row_N.numel() if backbone.late else batch * length
+    step = components_at_once(max(tokens, 1), device)
     rows_B = torch.arange(batch, device=device)
     parts = []
     for first in range(0, M, step):

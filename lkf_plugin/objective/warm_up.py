@@ -23,12 +23,11 @@ from torch import Tensor
 from lkf_plugin.backbone.latent import LatentKernelBackbone
 from lkf_plugin.backbone.stack import Places
 from lkf_plugin.latents.em import ContextFreeLaw
-from lkf_plugin.latents.pairs import weighted_pairs
 from lkf_plugin.latents.structure import expected_log_prior
 from lkf_plugin.objective.components import counted_places
 from lkf_plugin.objective.mixture import Mixture
 from lkf_plugin.objective.objective import MDLM_HEAD, Corruption, Value
-from lkf_plugin.objective.two_phase import BackwardPlan, group_weights
+from lkf_plugin.objective.two_phase import BackwardPlan, group_weights, needed_pairs
 from lkf_plugin.token_head.logprob import weighted_token_logprob
 
 NEGLIGIBLE = 1e-3  # posterior weight that is not worth a branch pass
@@ -50,7 +49,7 @@ class WarmUp:
 
     def train(self, backbone: LatentKernelBackbone, corruption: Corruption) -> Value:
         """The loss of a batch; only components with weight get a branch pass, and one pass."""
-        c, structure = corruption, backbone.structure
+        c = corruption
         batch, length = c.xt_BL.shape
         self.law = self.law.on(c.xt_BL.device)
         clean = self.law.posterior(c.target_BL)
@@ -60,9 +59,8 @@ class WarmUp:
         plan = self.mixture.plan
         if plan is None or not (plan.drawn or plan.threshold):
             plan = BackwardPlan(threshold=NEGLIGIBLE)
-        weight_BGM = group_weights(clean.gamma_BGM.contiguous(), plan)
-        group_L = structure.blocks.group_of(length, c.xt_BL.device)
-        pairs = weighted_pairs(weight_BGM, group_L, *places)
+        weight_BGM = group_weights(clean.gamma_BGM.contiguous(), plan, backbone.late)
+        pairs = needed_pairs(backbone, weight_BGM, places, length)
         at = Places(pairs.pair_Q, pairs.position_Q)
         hidden_QD = backbone.branch_hidden(state, at, pairs.row_R, pairs.component_R)
         row_Q = pairs.row_R[pairs.pair_Q]

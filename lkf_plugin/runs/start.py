@@ -9,7 +9,14 @@ from lkf_plugin.data import PreparedData
 from lkf_plugin.errors import UserError
 from lkf_plugin.methods.method import NONE, given_name
 from lkf_plugin.ranks import is_first
-from lkf_plugin.runs.identity import Card, card_of_settings, compare, make_card, read_card
+from lkf_plugin.runs.identity import (
+    Card,
+    card_of_settings,
+    compare,
+    make_card,
+    network_of,
+    read_card,
+)
 from lkf_plugin.runs.resume import Resume, check_card
 from lkf_plugin.runs.settings import check_resume, plain
 from lkf_plugin.runs.tokenizer import tokenizer_card
@@ -24,6 +31,7 @@ _NEW_IN_A_MIXTURE = (
     "network.block_components",
     "network.block_length",
     "network.latent_blocks",
+    "network.latent_site",
     "process.T",
 )
 
@@ -59,9 +67,14 @@ def check_start(config: DictConfig, prepared: PreparedData) -> None:
 
 
 def _as_many(card: Card | None, now: Card) -> bool:
-    """Whether a checkpoint is a mixture of the components that the settings ask for."""
-    old, new = (((one or {}).get("network") or {}).get("num_components") for one in (card, now))
-    return old == new != 1
+    """Whether a checkpoint is a mixture of the components that the settings ask for.
+
+    Latents per block beside those of a sequence are more of them.
+    """
+    keys = ("num_components", "latent", "block_components")
+    parts = (network_of(one or {}) for one in (card, now))
+    old, new = ([part.get(key) for key in keys] for part in parts)
+    return old == new and old[0] != 1
 
 
 def _check_teacher(config: DictConfig, prepared: PreparedData) -> None:

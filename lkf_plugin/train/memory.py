@@ -30,6 +30,7 @@ STATES = 5  # weights, gradients, Adam's two moments, average
 # Floats per position and unit of width that one block keeps for the backward pass: the shared
 # blocks, the latent ones (whose dropout masks are bytes), and what a pass without gradients needs.
 KEPT, KEPT_LATENT, PASSING = 44, 33, 14
+KEPT_BEHIND = 20  # of a component's parts behind attention
 CHECKPOINTED = 2  # instead of KEPT, where a block is computed again
 GATHERED = 9  # floats per position, component and unit of width between blocks and head
 LOGITS = 5.3  # copies of [.., V] where all logits are held: logits, their log-softmax, gradients
@@ -75,9 +76,14 @@ def estimate(config: DictConfig) -> StepMemory:
     weights = (1 if tied else 2) * V * D + depth * (12 * D * D + 6 * D * C) + L * D
     again = model.get("activation_checkpointing", False)
     shared, branch = (CHECKPOINTED, CHECKPOINTED) if again else (KEPT, KEPT_LATENT)
-    rows = _rows_with_gradient(loss, M)
-    blocks = shared * (depth - latent) + branch * latent * rows
-    if latent and rows < M:  # every component is scored before some get a backward pass
+    behind = bool(latent) and model.get("latent_site") == "after_attention"
+    apart = model.get("block_components", 1) > 1 and not behind
+    rows = _rows_with_gradient(loss, M, apart)
+    if behind:
+        blocks = shared * depth + (CHECKPOINTED if again else KEPT_BEHIND) * latent * rows
+    else:
+        blocks = shared * (depth - latent) + branch * latent * rows
+    if latent and rows < M and not behind:  # every component is scored before some are kept
         blocks += PASSING * M
     width = D * L * FLOAT
     full = _holds_all_logits(config, M)
@@ -96,9 +102,9 @@ def estimate(config: DictConfig) -> StepMemory:
     return StepMemory(PROGRAM + states * FLOAT * weights, train, max(check, 2 * logits))
 
 
-def _rows_with_gradient(loss: Mapping[str, Any], M: int) -> float:
-    """Components per sequence whose graph is kept."""
-    if loss.get("backward", "dense") == "drawn":
+def _rows_with_gradient(loss: Mapping[str, Any], M: int, apart: bool) -> float:
+    """Components per sequence whose graph is kept; ``apart``: blocks may draw any of them."""
+    if loss.get("backward", "dense") == "drawn" and not apart:
         return float(min(M, loss["drawn"]))
     return float(M)
 

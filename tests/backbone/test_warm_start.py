@@ -23,11 +23,12 @@ def save(path, model, ema=None):
     return path
 
 
-def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path):
+@pytest.mark.parametrize("site", ["block", "after_attention"])
+def test_an_mdlm_checkpoint_gives_every_component_its_trunk(tmp_path, site):
     mdlm = build_backbone({**MODEL, "type": "ddit"}, 7, 2)
     for p in mdlm.parameters():
         p.data.normal_(std=0.2)
-    mixture = build_backbone(MODEL, 7, 2)
+    mixture = build_backbone({**MODEL, "latent_site": site}, 7, 2)
     start_from(mixture, save(tmp_path / "m.ckpt", mdlm))
     assert all(
         torch.equal(a, b)

@@ -39,6 +39,8 @@ class AgreementTable:
     def encode(self, x_BL: Tensor, sigma_B: Tensor, s_B: Any = None) -> TrunkState:
         return TrunkState(x_BL, sigma_B, sigma_B)
 
+    shared = encode
+
     def _votes(self, x_BL: Tensor) -> Tensor:
         return torch.nn.functional.one_hot(x_BL, self.values + 1)[..., :-1].sum(1)
 

@@ -34,20 +34,20 @@ def many(gamma_BGM: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("draws", [1, 2, 3])
 @pytest.mark.parametrize("keep_above", [1.0, 0.5])
 def test_coupled_draws_are_unbiased(gamma_BGM, u_B, draws, keep_above):
-    weight = drawn_weights(many(gamma_BGM), systematic(u_B, draws), keep_above)
+    weight = drawn_weights(many(gamma_BGM), systematic(u_B[:, None], draws), keep_above)
     torch.testing.assert_close(weight.mean(0), gamma_BGM[0], atol=2 / FINE, rtol=0)
     assert (weight[:, 0] == gamma_BGM[0, 0]).all()
     torch.testing.assert_close(weight.sum(-1), torch.ones(FINE, 6, dtype=torch.float64))
 
 
 def test_systematic_counts_are_floor_or_ceiling(gamma_BGM, u_B):
-    count = 3 * drawn_weights(many(gamma_BGM), systematic(u_B, 3))
+    count = 3 * drawn_weights(many(gamma_BGM), systematic(u_B[:, None], 3))
     assert ((count - 3 * gamma_BGM).abs() < 1 + 1e-9).all()
 
 
 def test_groups_that_agree_draw_the_same_component(gamma_BGM, u_B):
     alike = gamma_BGM[:, 1:2].expand(FINE, 6, -1)
-    weight = drawn_weights(alike, u_B[:, None])
+    weight = drawn_weights(alike, u_B[:, None, None])
     assert ((weight > 0).any(1).sum(-1) == 1).all()
 
 

@@ -129,8 +129,8 @@ def test_two_phases_give_the_gradient_of_autograd(structure):
 def test_the_gradient_is_linear_in_the_weights(structure):
     """So that drawn weights whose mean is gamma give it without bias."""
     first, second = (
-        lambda gamma: drawn_weights(gamma, systematic(torch.full((3,), 0.3).double(), 2)),
-        lambda gamma: drawn_weights(gamma, torch.full((3, 1), 0.6).double()),
+        lambda gamma: drawn_weights(gamma, systematic(torch.full((3, 1), 0.3).double(), 2)),
+        lambda gamma: drawn_weights(gamma, torch.full((3, 1, 1), 0.6).double()),
     )
     mean = (gradients(structure, first) + gradients(structure, second)) / 2
     both = gradients(structure, lambda gamma: (first(gamma) + second(gamma)) / 2)

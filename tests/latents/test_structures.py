@@ -13,6 +13,7 @@ from lkf_plugin.latents.chain import Chain, ChainPotentials
 from lkf_plugin.latents.sequence import Sequence, SequencePotentials
 from lkf_plugin.latents.structure import (
     STRUCTURES,
+    Structure,
     build_structure,
     expected_log_prior,
     with_sequence_latent,
@@ -427,3 +428,26 @@ def test_a_structure_of_ones_own_is_one_class(tmp_path, monkeypatch):
     monkeypatch.setattr(STRUCTURES, "_entries", dict(STRUCTURES._entries))
     own = build_structure({"latent": "my_latents.couples", "num_components": 3})
     assert own.components == 6 and own.blocks.count(L) == 2
+
+
+@every_structure
+def test_without_a_component_no_latent_takes_it_and_the_rest_keeps_its_proportions(structure):
+    p, _, ell_BGM = scores(structure)
+    z_ZG = all_latents(structure)
+    for c in range(structure.components):
+        law_BZ = [log_prior(structure, row(p, b), z_ZG)[0] for b in range(2)]
+        found = structure.without(p, c)
+        free_Z = ~(z_ZG == c).any(-1)
+        for b in range(2):
+            left_Z = log_prior(structure, row(found, b), z_ZG)[0]
+            assert (left_Z[~free_Z] == -torch.inf).all()
+            assert left_Z.exp().sum().item() == pytest.approx(1, abs=1e-12)
+            gone = Structure.without(structure, p, c)
+            given_Z = law_BZ[b][free_Z].log_softmax(0)
+            torch.testing.assert_close(log_prior(structure, row(gone, b), z_ZG)[0, free_Z], given_Z)
+            # other latents of the sequence are as likely as before
+            k = c // structure.block_components
+            others_Z = (z_ZG // structure.block_components != k).all(-1)
+            if structure.block_components > 1 and others_Z.any():
+                torch.testing.assert_close(left_Z[others_Z], law_BZ[b][others_Z])
+        assert (structure.posterior(found, ell_BGM).gamma_BGM[..., c] == 0).all()

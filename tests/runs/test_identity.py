@@ -30,6 +30,10 @@ def compared(card: dict[str, Any]) -> list[Any]:
     [
         ("model.n_heads=4", "model.n_heads is 2 in a.ckpt and 4 in the settings"),
         ("model.latent_blocks=2", "model.latent_blocks is 1 in a.ckpt and 2 in the settings"),
+        (
+            "model.latent_site=after_attention",
+            "model.latent_site is block in a.ckpt and after_attention in the settings",
+        ),
         ("model.scale_by_sigma=false", "model.scale_by_sigma is true in a.ckpt and false"),
         ("time_conditioning=true", "time_conditioning is false in a.ckpt and true"),
         ("T=10", "T is 0 in a.ckpt and 10"),
@@ -55,6 +59,13 @@ def test_options_that_leave_the_shapes_count(tiny: Compose, override: str, words
 def test_what_only_starts_or_speeds_up_training_does_not(tiny: Compose, override: str) -> None:
     old, new = card(tiny(*LKF)), card(tiny(*LKF, override))
     assert compared(old) == compared(new) and compare(old, new, "p", ("tokenizer",)) == []
+
+
+def test_the_site_of_earlier_checkpoints_goes_without_saying(tiny: Compose) -> None:
+    now = card(tiny(*LKF))
+    assert "latent_site" not in now["network"]
+    behind = card(tiny(*LKF, "model.latent_site=after_attention"))
+    assert behind["network"]["latent_site"] == "after_attention"
 
 
 def test_methods(tiny: Compose) -> None:

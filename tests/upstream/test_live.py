@@ -341,6 +341,26 @@ def test_a_mixture_starts_from_an_mdlm_checkpoint(trained, tiny_config, tmp_path
     assert logged(tmp_path, "val/nll")[3] < fresh
 
 
+def test_latents_per_block_behind_attention(trained, tiny_config, tmp_path):
+    late = (
+        "model.latent_site=after_attention",
+        "model.latent=chain",
+        "model.num_components=1",
+        "model.block_components=3",
+        "model.block_length=1",
+        "loss.backward=drawn",
+    )
+    start = f"init.from_checkpoint={last(trained['plain'])}"
+    run_config(tiny_config("M8", tmp_path, *late, start, "trainer.max_steps=3"))
+    for host in ("mdlm", "builtin"):  # whose masks differ
+        ask = ("mode=ppl_eval", f"host={host}")
+        plain = run_config(tiny_config("plain", trained["plain"], *ask))["metrics"]["val/nll"]
+        found = run_config(tiny_config("M8", tmp_path, *late, *ask))["metrics"]["val/nll"]
+        assert found == pytest.approx(plain, rel=0.05) and found != plain
+    sampled = run_config(tiny_config("M8", tmp_path, *late, "mode=sample_eval"))
+    assert sampled["policy"] == "commit"
+
+
 # --- typed inside the checkout -----------------------------------------------------------------
 
 
