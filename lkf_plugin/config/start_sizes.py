@@ -58,7 +58,10 @@ def _of_folder(folder: Path) -> Mapping[str, Any]:
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{folder} is no model folder: it has no config.json.") from error
+        raise UserError(
+            f"init.from_checkpoint={folder} is a folder whose config.json cannot be read: name a "
+            "checkpoint (of a run: RUN/checkpoints/best.ckpt) or a model folder from the hub."
+        ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is damaged ({error}).") from error
     if not isinstance(told, dict):

@@ -147,7 +147,10 @@ def _check_start(config: DictConfig) -> None:
                 "it in with scripts/import_checkpoint.py."
             )
         if not (path / "config.json").is_file():
-            raise UserError(f"init.from_checkpoint={source} is no model folder: no config.json.")
+            raise UserError(
+                f"init.from_checkpoint={source} is a folder without config.json: name a checkpoint "
+                "(of a run: RUN/checkpoints/best.ckpt) or a model folder from the hub."
+            )
     elif not path.is_file():
         raise UserError(f"There is no checkpoint at init.from_checkpoint={source}: check the path.")
     if config.model.type != "lkf" and given_name(config) == NONE:

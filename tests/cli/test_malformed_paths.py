@@ -216,7 +216,7 @@ PATHS: dict[str, tuple[Prepare, str]] = {
     "save_dir is read-only": (_folder_at("save", RUN, SAVE, mode=0o555), "checkpointing.save_dir="),
     "start is missing": (_just(RUN, START), "is not read by MDLM's own network"),
     "start is missing, mixture": (_just(RUN, START, *LKF), "There is no checkpoint at init.from"),
-    "start is a folder": (_folder_at("start.ckpt", RUN, START, *LKF), "There is no checkpoint at"),
+    "start is a folder": (_folder_at("start.ckpt", RUN, START, *LKF), "without config.json"),
     "start without a mixture": (_file_at("start.ckpt", RUN, START), "to start a mixture"),
     "start is garbage": (_file_at("start.ckpt", RUN, START, *LKF), "start.ckpt"),
     "judge is missing": (

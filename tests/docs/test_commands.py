@@ -135,7 +135,11 @@ def parses(path: Path) -> bool:
     return any("parse_args(" in f.read_text(encoding="utf-8") for f in files if f.is_file())
 
 
-SCRIPTS = sorted({*ROOT.glob("scripts/*.py"), *ROOT.glob("benchmarks/bench_*.py")})
+SCRIPTS = sorted(
+    path
+    for path in {*ROOT.glob("scripts/*.py"), *ROOT.glob("benchmarks/bench_*.py")}
+    if "__main__" in path.read_text(encoding="utf-8")  # mkdocs imports its hooks
+)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
