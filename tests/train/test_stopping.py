@@ -81,6 +81,7 @@ def test_a_launchers_handler_has_its_turn_after_the_save(
     """Its signal is heard where it has a handler, or in a job of SLURM; else it is the system's."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     heard: list[int] = []
+    sigterm = signal.getsignal(signal.SIGTERM)
     before = signal.signal(signal.SIGUSR2, lambda signum, frame: heard.append(signum))
     try:
         signals = StopSignals()
@@ -90,7 +91,7 @@ def test_a_launchers_handler_has_its_turn_after_the_save(
         assert signals.received == signal.SIGUSR2 and heard == []
         signals.hand_over()
         assert heard == [signal.SIGUSR2]
-        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # all are given back
+        assert signal.getsignal(signal.SIGTERM) == sigterm  # all are given back
         monkeypatch.setenv("SLURM_JOB_ID", "1")
         in_job = StopSignals()
         in_job.listen()
