@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 JUDGE := $(VENV)/.judge
 # Tests are many small tensors: one thread is fastest, and leaves the other cores to others.
 TEST_THREADS ?= 1
-# 1: `make bench` times a step and a chain alone
+# 1: `make bench` times a step and two chains only
 QUICK ?= 0
 
 .DEFAULT_GOAL := help
