@@ -30,6 +30,7 @@ from lkf_plugin.records.provenance import code_version, library_versions, machin
 from lkf_plugin.records.record import Record, Scalar
 from lkf_plugin.records.store import find_record, write_record
 from lkf_plugin.runs.load import LoadedRun
+from lkf_plugin.runs.settings import load_settings
 
 OWN = "own"  # row of another method's own sampler
 SAMPLES, LIKELIHOOD, INFORMATION, ENDS = "samples", "likelihood", "information", "ends"  # kinds
@@ -113,8 +114,10 @@ class RunRecords:
         """Labels: the seed of the training, and of a method with rounds what they were."""
         module = self.run.module
         facts: dict[str, Any] = module.training_facts() if hasattr(module, "training_facts") else {}
-        found: dict[str, Scalar] = {"training_seed": int(self.run.config.seed)}
-        return found | {key: facts[key] for key in ROUND_FACTS if key in facts}
+        config = self.run.config  # of the command, whose seed is that of the evaluation
+        begun = load_settings(Path(config.run_dir)) or {}
+        labels: dict[str, Scalar] = {"training_seed": int(begun.get("seed", config.seed))}
+        return labels | {key: facts[key] for key in ROUND_FACTS if key in facts}
 
     def find(self, cell: Cell) -> Record | None:
         """The cell's record, if it is there."""

@@ -25,12 +25,14 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import NONE
 from lkf_plugin.ranks import is_first
-from lkf_plugin.runs.identity import ONE_LATENT
+from lkf_plugin.runs.identity import IN_THE_BLOCK, ONE_LATENT
 
 CONFIG, RECORD = "config.yaml", "run.json"
 
 # What runs of a latent-kernel network mean that began before these settings were there.
-MEANT: dict[str, Any] = {f"model.{key}": value for key, value in ONE_LATENT.items()}
+MEANT: dict[str, Any] = {
+    f"model.{key}": value for key, value in (ONE_LATENT | IN_THE_BLOCK).items()
+}
 MEANT |= {"init.latents": None, "init.latents_steps": 150}
 
 # Everything else decides the numbers of a run, so it must stay as it was.

@@ -58,7 +58,7 @@ def test_row_names() -> None:
 
 def test_cells_of_a_plan_have_names_of_their_own() -> None:
     jobs = jobs_of(TABLES, (1, 2, 4))
-    names = [(job.components, job.kind, row_name(job.settings()), job.steps)
+    names = [(job.model, job.kind, row_name(job.settings()), job.steps)
              for job in jobs if job.policy]  # fmt: skip
     assert len(set(names)) == len(names)
 

@@ -81,6 +81,7 @@ def test_a_requeued_job_ends_as_an_unbroken_run(tmp_path: Path) -> None:
     launcher = ("-m", "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=9",
                 f"hydra.launcher.submitit_folder={tmp_path / 'jobs'}/%j")  # fmt: skip
     told = signal_at(5, "on_train_batch_end", "SIGUSR2")
+    told.append(f"+callbacks.signal.mark={tmp_path / 'sent'}")  # the second start gets none
     done = main_py(*launcher, *TINY, *told, f"run_dir={broken}", cwd=tmp_path)
     logs = "\n".join(path.read_text() for path in (tmp_path / "jobs").rglob("*_log.*"))
     assert done.returncode == 0, done.stderr + logs

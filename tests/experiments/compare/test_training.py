@@ -14,8 +14,9 @@ def test_the_mixture_starts_from_the_factorised_run_of_the_same_comparison(tmp_p
     assert run.folder == tmp_path / "lkf-M8" and run.overrides[0] == "experiment=sotu-mixture"
     assert run.start == run_of(tmp_path, ROWS, "lkf-M1", 3, 4)
     assert run.start.overrides == (
-        "experiment=sotu", "seed=3", "trainer.max_steps=4", "trainer.val_check_interval=4"
-    )  # fmt: skip
+        *("experiment=sotu", "model.num_components=1", "seed=3"),
+        *("trainer.max_steps=4", "trainer.val_check_interval=4"),
+    )
 
 
 def test_a_short_run_has_its_validation(tmp_path: Path) -> None:
