@@ -88,7 +88,7 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell, with fewer training steps; best-of-M is valid more often than M = 1."""
+    """Every cell, with fewer training steps: one latent is worth something in one step."""
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient").NotebookClient
     pytest.importorskip("ipykernel")
@@ -101,10 +101,10 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     lkf.chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("TUTORIAL_STEPS", "250")
+    monkeypatch.setenv("TUTORIAL_STEPS", "400")
     monkeypatch.setenv("LKF_CACHE", str(tmp_path / "cache"))
     notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
-    check = "assert valid['M = 8, best of 8', 2] > valid['M = 1', 2] + 0.1, valid"
+    check = "assert nll['M = 8', 1].value < nll['M = 1', 1].value - 0.1, nll"
     notebook.cells.append(nbformat.v4.new_code_cell(check))
     notebook.cells.append(nbformat.v4.new_code_cell("assert nll['M = 1', 1].value > 0"))
     client(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
