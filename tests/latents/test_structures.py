@@ -415,7 +415,7 @@ def test_registry_knows_every_file_and_refuses_the_rest():
 
 
 def test_a_structure_of_ones_own_is_one_class(tmp_path, monkeypatch):
-    (tmp_path / "my_latents.py").write_text(
+    (tmp_path / "my_couples.py").write_text(
         "from lkf_plugin.latents.structure import STRUCTURES\n"
         "from lkf_plugin.latents.tree import Tree\n\n"
         "@STRUCTURES.add('couples')\n"
@@ -426,7 +426,7 @@ def test_a_structure_of_ones_own_is_one_class(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(STRUCTURES, "_entries", dict(STRUCTURES._entries))
-    own = build_structure({"latent": "my_latents.couples", "num_components": 3})
+    own = build_structure({"latent": "my_couples.couples", "num_components": 3})
     assert own.components == 6 and own.blocks.count(L) == 2
 
 
