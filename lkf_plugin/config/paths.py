@@ -13,6 +13,7 @@ from lkf_plugin.data.corpus import CORPORA, TRAIN
 from lkf_plugin.data.tokenizer import BUILT_IN
 from lkf_plugin.errors import UserError
 from lkf_plugin.settings.fields import is_path
+from lkf_plugin.settings.sentences import unresolved
 
 OWN_PATHS = (
     "run_dir",
@@ -69,8 +70,7 @@ def _select(config: DictConfig, key: str) -> str | None:
     try:
         value: Any = OmegaConf.select(config, key)
     except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{key} cannot be worked out: {reason}") from error
+        raise UserError(unresolved(key, error)) from error
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):

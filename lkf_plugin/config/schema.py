@@ -25,7 +25,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.methods.method import MethodSettings
 from lkf_plugin.objective.objective import LossSettings
 from lkf_plugin.settings.fields import Group, alternatives
-from lkf_plugin.settings.sentences import Mistake, mistake_of, show, unknown_key
+from lkf_plugin.settings.sentences import Mistake, mistake_of, show, unknown_key, unresolved
 
 G = TypeVar("G", bound=Group)
 DECODINGS: Variants[DecodeOptions] = Variants(
@@ -207,9 +207,8 @@ class Reader:
                     values[key] = value
             except OmegaConfBaseException as error:
                 self.derived.add(full)
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 values[key] = Unresolved()
-                self._refuse(full, f"{full} cannot be worked out: {reason}")
+                self._refuse(full, unresolved(full, error))
         return values
 
 

@@ -127,3 +127,10 @@ def _type_of(field: FieldInfo | None) -> FieldType | None:
 def _words(field: FieldInfo | None) -> str:
     kind = _type_of(field)
     return "a group of settings" if kind is None else kind.words()
+
+
+def unresolved(key: str, error: Exception) -> str:
+    """Why a setting cannot be worked out; a resolver's own sentence stands for itself."""
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    _, told, sentence = reason.partition("UserError raised while resolving interpolation: ")
+    return sentence if told else f"{key} cannot be worked out: {reason}"
