@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lkf_plugin.decode.noise import mix
 from lkf_plugin.errors import UserError
-from lkf_plugin.evaluate.few_step import step_model
+from lkf_plugin.evaluate.few_step import held_out, step_model
 from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.latents.structure import Structure, without_sequence_latent
 from lkf_plugin.likelihood.few_step import few_step_nelbo
@@ -99,14 +98,7 @@ def drop_one(
     changes = drops(model.structure)
     if not changes:
         raise UserError("Nothing can be taken away from a model with one component.")
-    rows = run.prepared.valid
-    assert rows is not None
-    chunk = rows[: min(num_sequences, len(rows))]
-    device = next(run.module.backbone.parameters()).device
-    x_BL = torch.as_tensor(chunk["input_ids"]).to(device)
-    free_BL = torch.as_tensor(chunk["attention_mask"]).to(device) > 0
-    tokens_B = free_BL.sum(-1).cpu().numpy()
-    seed_B = mix(seed, torch.arange(len(x_BL), device=device))
+    x_BL, free_BL, tokens_B, seed_B = held_out(run, num_sequences, seed)
     at_once = int(run.config.loader.eval_batch_size)
     found: dict[str, Estimate] = {}
     for num_steps in steps:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import mix
@@ -77,6 +78,21 @@ def with_law(model: StepModel, run: LoadedRun) -> StepLawModel:
     )
 
 
+def held_out(
+    run: LoadedRun, num_sequences: int, seed: int
+) -> tuple[Tensor, Tensor, np.ndarray, Tensor]:
+    """The first held-out sequences: ids and what counts [B, L], tokens and a seed for each, [B]."""
+    rows = run.prepared.valid
+    assert rows is not None
+    chunk = rows[: min(num_sequences, len(rows))]
+    device = next(run.module.backbone.parameters()).device
+    x_BL = torch.as_tensor(chunk["input_ids"]).to(device)
+    free_BL = torch.as_tensor(chunk["attention_mask"]).to(device) > 0
+    tokens_B = free_BL.sum(-1).cpu().numpy()
+    seed_B = mix(seed, torch.arange(len(x_BL), device=device))
+    return x_BL, free_BL, tokens_B, seed_B
+
+
 def few_step(
     run: LoadedRun,
     steps: Sequence[int],
@@ -100,14 +116,7 @@ def few_step(
         rule: of ``likelihood.replay``, for exact likelihoods under its order as well.
     """
     model, processes = step_model(run), processes or Processes()
-    rows = run.prepared.valid
-    assert rows is not None
-    chunk = rows[: min(num_sequences, len(rows))]
-    device = next(run.module.backbone.parameters()).device
-    x_BL = torch.as_tensor(chunk["input_ids"]).to(device)
-    free_BL = torch.as_tensor(chunk["attention_mask"]).to(device) > 0
-    tokens_B = free_BL.sum(-1).cpu().numpy()
-    seed_B = mix(seed, torch.arange(len(x_BL), device=device))
+    x_BL, free_BL, tokens_B, seed_B = held_out(run, num_sequences, seed)
     batch_rows = int(run.config.loader.eval_batch_size)
     firsts = list(range(0, len(x_BL), batch_rows))[processes.rank :: processes.count]
     bar = tqdm(

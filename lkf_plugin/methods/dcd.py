@@ -17,8 +17,9 @@ from lkf_plugin.methods.dcd_math import draw_noise, gap, pair_of_times, tokens_a
 from lkf_plugin.methods.duo import DUO, SIGNAL_RANGE
 from lkf_plugin.methods.duo_curriculum import Curriculum, gamma_of_signal
 from lkf_plugin.methods.method import METHODS, Method
-from lkf_plugin.methods.sdtt_math import TEACHER_STEPS, kl_bwd, kl_fwd, student_steps
-from lkf_plugin.methods.taught import Taught, TaughtSettings, check_rounds
+from lkf_plugin.methods.sdtt import check_sdtt
+from lkf_plugin.methods.sdtt_math import kl_bwd, kl_fwd, student_steps
+from lkf_plugin.methods.taught import Taught, TaughtSettings
 from lkf_plugin.settings.fields import Choice, Count, Flag, Number
 from lkf_plugin.subs import at_least_float32
 
@@ -89,22 +90,13 @@ def check_dcd(settings: Any) -> None:
     Raises:
         UserError: names the key.
     """
-    check_rounds(settings)
+    check_sdtt(settings)
     given = settings.method
-    if given.base_steps % TEACHER_STEPS**given.rounds:
-        raise UserError(
-            f"method.rounds={given.rounds} must halve method.base_steps={given.base_steps} to "
-            "a whole number each time: take a power of two for it, and fewer rounds."
-        )
     low, high = given.gamma_min, given.gamma_max
     if low is not None and high is not None and not low < high:
         raise UserError(
             f"method.gamma_min={low} must lie below method.gamma_max={high}: noise grows with "
             "gamma."
-        )
-    if given.ema_on_growth and settings.training.ema == 0:
-        raise UserError(
-            "method.ema_on_growth=true needs an average: set training.ema, or take false."
         )
 
 
