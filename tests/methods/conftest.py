@@ -89,3 +89,9 @@ def module_of(config_of: Callable[..., DictConfig]) -> Callable[..., Baseline]:
         return module.eval()
 
     return build
+
+
+@pytest.fixture
+def runs(config_of: Callable[..., DictConfig], tmp_path: Path) -> Callable[..., DictConfig]:
+    """``runs("sdtt", "folder", ...)``: a tiny run in that folder."""
+    return lambda name, folder, *words: config_of(name, f"run_dir={tmp_path / folder}", *words)

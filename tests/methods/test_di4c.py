@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import DictConfig
 
 from lkf_plugin import cli
 from lkf_plugin.checkpoint_file import read_checkpoint
@@ -20,13 +19,6 @@ from lkf_plugin.runs.common import build_module
 
 KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
 SIZES = ("trainer.max_steps=6", "method.rounds=2", "method.latents=3", "optim.lr=1e-3")
-Runs = Callable[..., DictConfig]
-
-
-@pytest.fixture
-def runs(config_of: Callable[..., DictConfig], tmp_path: Path) -> Runs:
-    """``runs("di4c", "folder", ...)``: a tiny run in that folder."""
-    return lambda name, folder, *words: config_of(name, f"run_dir={tmp_path / folder}", *words)
 
 
 def last(folder: Path) -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig
 
 from lkf_plugin import cli
 from lkf_plugin.checkpoint_file import read_checkpoint
@@ -25,13 +24,6 @@ SIZES = (
     "optim.lr=1e-3",
     "training.ema=0.5",
 )
-Runs = Callable[..., DictConfig]
-
-
-@pytest.fixture
-def runs(config_of: Callable[..., DictConfig], tmp_path: Path) -> Runs:
-    """``runs("redi", "folder", ...)``: a tiny run in that folder."""
-    return lambda name, folder, *words: config_of(name, f"run_dir={tmp_path / folder}", *words)
 
 
 def last(folder: Path) -> Path:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig
 from safetensors.torch import save_file
 
 from lkf_plugin import cli
@@ -22,13 +21,6 @@ from lkf_plugin.runs.common import build_module
 
 KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
 ROUNDS = ("trainer.max_steps=8", "method.rounds=2", "method.base_steps=8", "optim.lr=1e-3")
-Runs = Callable[..., DictConfig]
-
-
-@pytest.fixture
-def runs(config_of: Callable[..., DictConfig], tmp_path: Path) -> Runs:
-    """``runs("sdtt", "folder", ...)``: a tiny run in that folder."""
-    return lambda name, folder, *words: config_of(name, f"run_dir={tmp_path / folder}", *words)
 
 
 def last(folder: Path) -> Path:
