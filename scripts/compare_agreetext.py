@@ -6,6 +6,7 @@ the same command goes on.
 
     python scripts/compare_agreetext.py
     python scripts/compare_agreetext.py --rows sedd duo --samples 64
+    python scripts/compare_agreetext.py --seed 2 --out outputs/compare_agreetext_seed2
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=256, help="samples per cell")
     parser.add_argument("--passes", type=int, default=4, help="draws of noise for the likelihood")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--perturb", action="store_true", help="start from weights moved by one last bit"
+    )
     options = parser.parse_args()
+    how = (options.samples, options.passes, options.seed, options.perturb)
     try:
-        table = compare(options.out, options.rows, options.samples, options.passes, options.seed)
+        table = compare(options.out, options.rows, *how)
     except UserError as error:
         sys.exit(f"error: {error}")
     print(f"{table}\ntable, cells, figure and runs: {options.out.resolve()}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from experiments.latents.arms import STUDIES
 from experiments.latents.figure import draw
 from experiments.latents.study import RECORDS, run_study
-from experiments.latents.tables import read_study, render
+from experiments.latents.tables import read_exact, read_study, render
 from experiments.latents.targets import render_targets
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
@@ -45,7 +45,8 @@ def main() -> None:
         run_study(args.study, out, args.arms, args.seeds, args.steps, args.samples, args.workers)
         table = render(args.study, out / RECORDS)
         write_atomically(out / "table.md", f"{table}\n")
-        draw(out / "few_step.png", study, read_study(args.study, out / RECORDS), args.study)
+        runs, exact = read_study(args.study, out / RECORDS), read_exact(out / RECORDS)
+        draw(out / "few_step.png", study, runs, args.study, exact)
     except UserError as error:
         sys.exit(f"error: {error}")
     if args.study == "agreetext" and args.arms is None and args.steps is None:

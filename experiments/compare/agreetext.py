@@ -10,6 +10,7 @@ from experiments.compare.entries import Entry, all_cells
 from experiments.compare.figure import draw_comparison
 from experiments.compare.methods import BEST, OWN, Row
 from experiments.compare.tables import by_steps, calls, sizes
+from experiments.compare.targets import AR_STEPS, CLAUSES, render_targets
 from experiments.recipes import AGREETEXT
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.data.agreetext import AgreeTextCorpus
@@ -23,7 +24,6 @@ from lkf_plugin.runs.load import LoadedRun
 
 PERFECT = "_of_as_many_perfect"
 STEPS_J = (1, 2, 4, 8, 16, 32)
-CLAUSES = 4
 # validation falls on the last step, so that the best checkpoint may be the finished one
 LATENT = ("trainer.max_steps=900", "trainer.val_check_interval=450")
 ROWS: dict[str, Row] = {
@@ -37,14 +37,17 @@ ROWS: dict[str, Row] = {
 }
 
 
-def compare(out: Path, names: list[str], samples: int, passes: int, seed: int) -> str:
-    """Everything that is missing, row by row, then table and figure; returns the table."""
-    comparison = Comparison(out, ROWS, grid, quality, False, samples, passes, seed)
+def compare(
+    out: Path, names: list[str], samples: int, passes: int, seed: int, perturb: bool = False
+) -> str:
+    """Everything that is missing, row by row, then table and figure; returns table and targets."""
+    comparison = Comparison(out, ROWS, grid, quality, False, samples, passes, seed, perturb=perturb)
     entries = comparison.entries({name: comparison.fill(name)[1] for name in names})
     table = render(entries)
     write_atomically(out / "table.md", table)
     draw_comparison(out / "compare.png", entries, CLAUSES)
-    return table
+    start = f"seed {seed}" + (", perturbed" if perturb else "")
+    return f"{table}\nWhat must hold on any machine:\n\n{render_targets({start: entries})}"
 
 
 def quality(run: LoadedRun) -> RuleQuality:
@@ -56,7 +59,7 @@ def quality(run: LoadedRun) -> RuleQuality:
 def grid(row: str, decode: str) -> tuple[int, ...]:
     """AR has one cost, a call per token; eight chains are worth it at few steps only."""
     if not uses_steps(row):
-        return (CLAUSES * agreetext.CLAUSE_LENGTH,)
+        return (AR_STEPS,)
     return STEPS_J[:4] if decode == BEST else STEPS_J
 
 

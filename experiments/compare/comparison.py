@@ -44,6 +44,7 @@ class Comparison:
         seed: of training, likelihood and samples.
         batch_size: texts decoded at once.
         steps: of training, instead of the recipes'.
+        perturb: whether training starts from weights moved by one last bit.
     """
 
     out: Path
@@ -56,6 +57,7 @@ class Comparison:
     seed: int
     batch_size: int = 64
     steps: int | None = None
+    perturb: bool = False
 
     @property
     def folder(self) -> Path:
@@ -64,7 +66,7 @@ class Comparison:
 
     def fill(self, name: str) -> tuple[LoadedRun, Entry]:
         """Trains, evaluates and samples what is missing of one row; returns its run and records."""
-        trained = run_of(self.out, self.rows, name, self.seed, self.steps)
+        trained = run_of(self.out, self.rows, name, self.seed, self.steps, self.perturb)
         train([trained])
         run = load_run(trained.folder)
         records, quality = RunRecords(run, self.folder, self.seed), self.quality(run)

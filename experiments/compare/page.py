@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.compare import agreetext, sotu
+from experiments.compare import agreetext, sotu, targets
 from experiments.compare.entries import Entry, collect
 from experiments.compare.text_table import END_NAMES, render
 from lkf_plugin.errors import UserError
@@ -12,17 +12,24 @@ from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
 
+STARTS = "agreetext-starts"  # other seeds, and a perturbed start
+
 
 def tables(records: Path) -> dict[str, str]:
     """Name of a corpus -> its tables.
 
     Args:
-        records: folder with ``agreetext`` and ``sotu``, copies of the comparisons' records.
+        records: folder with copies of the comparisons' records: ``agreetext``,
+            ``agreetext-starts`` and ``sotu``.
 
     Raises:
         UserError: one of them is not there, or holds what must not stand side by side.
     """
-    return {"agreetext": _agreetext(records), "sotu": _sotu(records)}
+    return {
+        "agreetext": _agreetext(records),
+        "agreetext-targets": _targets(records),
+        "sotu": _sotu(records),
+    }
 
 
 def _records(records: Path, corpus: str) -> list[Record]:
@@ -37,6 +44,16 @@ def _records(records: Path, corpus: str) -> list[Record]:
 
 def _agreetext(records: Path) -> str:
     return agreetext.render(collect(_records(records, "agreetext"), agreetext.ROWS))
+
+
+def _targets(records: Path) -> str:
+    """The kept seed 1 and what ``docs/records/agreetext-starts`` holds, a folder for each start."""
+    folders = sorted(path for path in (records / STARTS).iterdir() if path.is_dir())
+    starts = {"seed 1": collect(_records(records, "agreetext"), agreetext.ROWS)}
+    for folder in folders:
+        kept = _records(records, f"{STARTS}/{folder.name}")
+        starts[folder.name.replace("-", " ")] = collect(kept, agreetext.ROWS)
+    return targets.render_targets(starts)
 
 
 def _sotu(records: Path) -> str:

@@ -7,10 +7,16 @@ from pathlib import Path
 
 from experiments.compare.methods import Row
 from experiments.runner import Run, compose_settings
+from experiments.studies.perturbation import perturbed_start
 
 
 def run_of(
-    out: Path, rows: Mapping[str, Row], name: str, seed: int, steps: int | None = None
+    out: Path,
+    rows: Mapping[str, Row],
+    name: str,
+    seed: int,
+    steps: int | None = None,
+    perturb: bool = False,
 ) -> Run:
     """The training run of a row, in ``out/name``.
 
@@ -20,6 +26,7 @@ def run_of(
         name: the row.
         seed: of the training.
         steps: instead of the recipe's.
+        perturb: whether it starts from weights moved by one last bit.
     """
     row = rows[name]
     overrides = [*row.overrides, f"seed={seed}"]
@@ -27,5 +34,7 @@ def run_of(
         interval = compose_settings(row.overrides).trainer.val_check_interval
         every = min(steps, interval)  # at least one validation, for best.ckpt
         overrides += [f"trainer.max_steps={steps}", f"trainer.val_check_interval={every}"]
-    start = None if row.start is None else run_of(out, rows, row.start, seed, steps)
+    if perturb:
+        overrides += perturbed_start(seed)
+    start = None if row.start is None else run_of(out, rows, row.start, seed, steps, perturb)
     return Run(name, out / name, tuple(overrides), start)

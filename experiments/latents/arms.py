@@ -17,7 +17,10 @@ from lkf_plugin.corpora import agreetext
 from lkf_plugin.train.cpu_seconds import CpuSeconds
 
 FIRST = "M1"  # what text starts from
+AUTOREGRESSIVE = "ar"  # its likelihood is exact: a line beside the bounds
+ENDLESS = 1024  # steps at which hardly two of 64 positions fall into one: J -> infinity
 CLOCK = f"+callbacks.cpu_seconds._target_={CpuSeconds.__module__}.{CpuSeconds.__qualname__}"
+DROPPED = (1, 2, 4)  # J at which each component is taken away in turn
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,9 @@ class Study:
         policies: by which samples are drawn.
         baseline: the run that differences are taken from.
         seeds: of training.
-        optimum: nats per token that no model can beat, where it is known.
+        optimum: nats per token that no model can beat, where it is known; elsewhere the baseline
+            is measured at ``ENDLESS`` steps as well.
+        judge: of the samples, beside the share of known words.
     """
 
     rows: Mapping[str, Row]
@@ -43,6 +48,12 @@ class Study:
     baseline: str
     seeds: tuple[int, ...] = (1,)
     optimum: float | None = None
+    judge: str | None = None
+
+    def steps_of(self, arm: str) -> tuple[int, ...]:
+        """Values of J at which an arm's sampler is bounded."""
+        endless = arm == self.baseline and self.optimum is None
+        return (*self.steps, ENDLESS) if endless else self.steps
 
 
 def _on(experiment: str, steps: int, *overrides: str) -> Row:
@@ -56,8 +67,17 @@ def _structure(latent: str, K: int, m: int, length: int | str) -> tuple[str, ...
     return (f"model.latent={latent}", *sizes, f"model.block_length={length}", "init.latents=em")
 
 
+def _late_chain(m: int) -> tuple[str, ...]:
+    """A chain over positions whose states enter after attention: the cheapest step there is."""
+    site = ("model.latent_site=after_attention", "loss.backward=drawn")
+    return (*_structure("chain", 1, m, 1), *site)
+
+
 AGREETEXT = Study(
-    rows={name: Row((*overrides, CLOCK)) for name, overrides in RUNS.items()},
+    rows={
+        **{name: Row((*overrides, CLOCK)) for name, overrides in RUNS.items()},
+        AUTOREGRESSIVE: Row(("experiment=agreetext_ar", "trainer.max_steps=600", CLOCK)),
+    },
     steps=(1, 2, 4, 8, 32),
     sequences=1000,
     samples=512,
@@ -66,6 +86,47 @@ AGREETEXT = Study(
     seeds=(1, 2, 3),
     optimum=agreetext.nelbo_optimum(CLAUSES),
 )
+BLOCKS = Study(  # blocks that are clauses, and blocks that cut them or hold two
+    rows={
+        "M8": Row((*RUNS["M8"], CLOCK)),
+        "tree": Row((*RUNS["tree"], CLOCK)),
+        **{
+            f"tree-{length}": Row((*RUNS["tree"], f"model.block_length={length}", CLOCK))
+            for length in (4, 5, 16)
+        },
+        "chain-4": Row((*RUNS["tree"], "model.latent=chain", "model.block_length=4", CLOCK)),
+    },
+    steps=AGREETEXT.steps,
+    sequences=1000,
+    samples=512,
+    policies=("commit",),
+    baseline="M8",
+    optimum=AGREETEXT.optimum,
+)
+
+
+def _autoregressive(*overrides: str) -> Row:
+    """From the start, for about what the first factorised model and a run after it cost."""
+    length = ("trainer.max_steps=2000", "trainer.val_check_interval=500")
+    return Row(("experiment=sotu_ar", *overrides, *length, CLOCK))
+
+
+def _longer(clauses: int) -> Study:
+    """Texts of more clauses: a tree has a latent for each, the others what they had."""
+    return Study(
+        rows={
+            name: Row((*overrides, f"data.clauses={clauses}", CLOCK))
+            for name, overrides in RUNS.items()
+        },
+        steps=AGREETEXT.steps,
+        sequences=500,
+        samples=256,
+        policies=("commit",),
+        baseline="M1",
+        optimum=agreetext.nelbo_optimum(clauses),
+    )
+
+
 CHARACTERS = Study(
     rows={
         FIRST: Row(("experiment=sotu-characters", CLOCK)),
@@ -73,11 +134,39 @@ CHARACTERS = Study(
         "M8": _on("sotu-characters-on", 690, "model.num_components=8", "loss.backward=drawn"),
         "tree": _on("sotu-characters-on", 510, *_structure("tree", 1, 8, 4)),
         "chain": _on("sotu-characters-on", 490, *_structure("chain", 1, 8, 1)),
+        "chain-late": _on("sotu-characters-on", 760, *_late_chain(8)),
+        "chain16-late": _on("sotu-characters-on", 640, *_late_chain(16)),
+        AUTOREGRESSIVE: _autoregressive(
+            "data.tokenizer_name_or_path=characters", "data.drop_digit_windows=false"
+        ),
     },
     steps=(1, 2, 4, 8, 16, 32),
-    sequences=512,
-    samples=256,
+    sequences=256,
+    samples=192,
     policies=("redraw",),
     baseline="M1-on",
 )
-STUDIES = {"agreetext": AGREETEXT, "characters": CHARACTERS}
+WORDS = Study(
+    rows={
+        FIRST: Row(("experiment=sotu", CLOCK)),
+        "M1-on": _on("sotu-on", 1000),
+        "M8": _on("sotu-on", 470, "model.num_components=8", "loss.backward=drawn"),
+        "chain-late": _on("sotu-on", 590, *_late_chain(8)),
+        "chain16-late": _on("sotu-on", 450, *_late_chain(16)),
+        AUTOREGRESSIVE: _autoregressive(),
+    },
+    steps=(1, 2, 4, 8, 16, 32),
+    sequences=256,
+    samples=96,
+    policies=("redraw",),
+    baseline="M1-on",
+    judge="smollm2",
+)
+STUDIES = {
+    "agreetext": AGREETEXT,
+    "agreetext-blocks": BLOCKS,
+    "agreetext-8": _longer(8),
+    "agreetext-16": _longer(16),
+    "characters": CHARACTERS,
+    "words": WORDS,
+}

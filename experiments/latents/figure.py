@@ -7,15 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from experiments.latents.arms import Study
-from experiments.latents.measure import CEILING
+from experiments.latents.measure import CEILING, EXACT
 from experiments.latents.tables import Measured
+from lkf_plugin.records.record import Record
 
-COLORS = ("#8a8a8a", "#3465a4", "#d9730d", "#2e8b57", "#8e44ad")
+COLORS = ("#8a8a8a", "#3465a4", "#d9730d", "#2e8b57", "#8e44ad", "#c0392b", "#5d4037")
 GREY = "#8a8a8a"
 
 
-def draw(path: Path, study: Study, runs: Sequence[Measured], title: str) -> None:
-    """Writes the PNG: bounds of every arm (mean over seeds), EM's ceilings at J = 1."""
+def draw(
+    path: Path, study: Study, runs: Sequence[Measured], title: str, exact: Sequence[Record] = ()
+) -> None:
+    """Writes the PNG: bounds of every arm (mean over seeds), EM's ceilings at J = 1.
+
+    Args:
+        path: of the picture.
+        study: whose runs they are.
+        runs: the curves.
+        title: above them.
+        exact: records of the autoregressive model, a line.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -31,9 +42,14 @@ def draw(path: Path, study: Study, runs: Sequence[Measured], title: str) -> None
         ceiling = _mean(own, CEILING)
         axes.plot([study.steps[0]], [ceiling], color=color, marker="_", markersize=14)
     if baseline := [run.likelihood for run in runs if run.arm == study.baseline]:
-        endless = _mean(baseline, f"nll@{study.steps[-1]}")
-        label = f"{study.baseline}, J={study.steps[-1]}"
-        axes.axhline(endless, color=GREY, linestyle=":", linewidth=1.2, label=label)
+        last = study.steps_of(study.baseline)[-1]
+        label = f"{study.baseline}, J={last}"
+        axes.axhline(
+            _mean(baseline, f"nll@{last}"), color=GREY, linestyle=":", linewidth=1.2, label=label
+        )
+    if exact:
+        nats = _mean(exact, EXACT)
+        axes.axhline(nats, color="black", linestyle="-.", linewidth=1.0, label="AR, exact")
     axes.set_xscale("log", base=2)
     axes.set_xticks(study.steps, [str(J) for J in study.steps])
     axes.set_xlabel("sampling steps J")

@@ -17,21 +17,24 @@ from torch import Tensor
 from experiments.latents.known_words import known_share, vocabulary
 from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.data import PreparedData, prepare
-from lkf_plugin.evaluate.evaluation import NETWORK
+from lkf_plugin.data.corpus import VALID
+from lkf_plugin.evaluate.dropped import drop_one
+from lkf_plugin.evaluate.evaluation import DROP_ONE, NETWORK
 from lkf_plugin.evaluate.few_step import few_step
+from lkf_plugin.evaluate.own_likelihood import held_out_nats
 from lkf_plugin.evaluate.policies import policy_settings
-from lkf_plugin.evaluate.quality import quality_for
+from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.evaluate.run_records import LIKELIHOOD, Cell, RunRecords
-from lkf_plugin.information.ceilings import held_out
+from lkf_plugin.information.ceilings import ceiling, held_out
 from lkf_plugin.judge.judge import decode_samples
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.train.checkpoint import LAST
 from lkf_plugin.train.cpu_seconds import cpu_seconds
-from lkf_plugin.train.em_start import fitted_law
+from lkf_plugin.train.em_start import fitted_law, training_windows
 
-FEW_STEP, CEILING, KNOWN = "few_step", "em_ceiling", "known_words"
+FEW_STEP, CEILING, KNOWN, EXACT = "few_step", "em_ceiling", "known_words", "exact_nats"
 ARM, SEED, STEPS = "arm", "training_seed", "J"  # labels
 NATS = "few_step_nats"  # series: name of a bound -> nats of each sequence
 DIGITS = 4  # of a sequence's nats
@@ -61,32 +64,74 @@ def measure_likelihood(
     if known := records.find(cell):
         return known
     prepared = spread_out(run.prepared, sequences)
-    found = few_step(dataclasses.replace(run, prepared=prepared), steps, sequences, records.seed)
+    bounds = few_step(dataclasses.replace(run, prepared=prepared), steps, sequences, records.seed)
     whole = prepare(run.config, ("train",))
-    law = fitted_law(run.config, run.module.backbone.structure, whole)
-    best = held_out(law, windows(prepared.valid))
-    metrics = {**found.estimates, CEILING: best}
-    folder = Path(run.checkpoint).parent
-    seconds = cpu_seconds(read_checkpoint(folder / LAST))
-    if seconds is not None:
-        metrics[TRAINED] = Estimate(seconds)
+    metrics = {**bounds.estimates, CEILING: _ceiling(run, whole, windows(prepared.valid))}
+    metrics |= _training_cost(run)
     labels: dict[str, Any] = {ARM: arm, SEED: int(run.config.seed)}
-    nats = {name: np.round(values, DIGITS).tolist() for name, values in found.sequences.items()}
+    nats = {name: np.round(values, DIGITS).tolist() for name, values in bounds.sequences.items()}
     return records.write(cell, metrics, series={NATS: nats}, **labels)
 
 
-def measure_samples(
-    run: LoadedRun, records: RunRecords, arm: str, policy: str, J: int, samples: int
+def measure_dropped(
+    run: LoadedRun, records: RunRecords, arm: str, steps: Sequence[int], sequences: int
 ) -> Record:
-    """Samples by a policy at J: the grammar's verdict or the share of known words, diversity."""
-    quality = quality_for(run.config, run.prepared.tokenizer, None, self_bleu_subset=0)
+    """Bounds on the same sequences with each component taken away."""
+    how: dict[str, Any] = {"estimator": DROP_ONE, "steps": list(steps)}
+    cell = Cell(LIKELIHOOD, DROP_ONE, records.likelihood(sequences, NETWORK, **how).settings)
+    if known := records.find(cell):
+        return known
+    spread = dataclasses.replace(run, prepared=spread_out(run.prepared, sequences))
+    metrics = drop_one(spread, steps, sequences, records.seed)
+    labels: dict[str, Any] = {ARM: arm, SEED: int(run.config.seed)}
+    return records.write(cell, metrics, **labels)
+
+
+def measure_exact(run: LoadedRun, records: RunRecords, arm: str, sequences: int) -> Record:
+    """The likelihood of a model that has it exactly, and what training cost."""
+    cell = records.likelihood(sequences, NETWORK, estimator=EXACT)
+    if known := records.find(cell):
+        return known
+    spread = dataclasses.replace(run, prepared=spread_out(run.prepared, sequences))
+    metrics = {EXACT: held_out_nats(spread, 1, records.seed), **_training_cost(run)}
+    labels: dict[str, Any] = {ARM: arm, SEED: int(run.config.seed)}
+    return records.write(cell, metrics, **labels)
+
+
+def _training_cost(run: LoadedRun) -> dict[str, Estimate]:
+    seconds = cpu_seconds(read_checkpoint(Path(run.checkpoint).parent / LAST))
+    return {} if seconds is None else {TRAINED: Estimate(seconds)}
+
+
+def _ceiling(run: LoadedRun, whole: PreparedData, valid_NL: Tensor) -> Estimate:
+    """What EM reaches at J = 1 with the run's structure: of two laws the one that fits new text.
+
+    A law for each position says more, and overfits where the vocabulary is large.
+    """
+    structure = run.module.backbone.structure
+    own = held_out(fitted_law(run.config, structure, whole), valid_NL)
+    train_NL = training_windows(run.config, whole)
+    shared = ceiling(structure, train_NL, valid_NL, whole.vocab_size, seed=int(run.config.seed))
+    return min(own, shared, key=lambda estimate: estimate.value)
+
+
+def measure_samples(
+    run: LoadedRun,
+    records: RunRecords,
+    arm: str,
+    policy: str,
+    J: int,
+    samples: int,
+    quality: Quality,
+) -> Record:
+    """Samples by a policy at J: what judges them, the share of known words, and diversity."""
     settings = policy_settings(policy)
     cell = records.samples(settings, J, samples, NETWORK, quality.judged_by)
     if known := records.find(cell):
         return known
     drawn = run.sample(settings, J, samples, records.seed, min(samples, 128))
     metrics = quality.measure(drawn.x_GL)
-    if quality.metric is None:
+    if VALID not in metrics:
         texts = decode_samples(run.prepared.tokenizer, drawn.x_GL)
         metrics[KNOWN] = known_share(texts, known_words(run))
     labels: dict[str, Any] = {ARM: arm, SEED: int(run.config.seed), STEPS: J}

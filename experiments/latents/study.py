@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.compare.training import run_of
-from experiments.latents.arms import STUDIES, Study
-from experiments.latents.measure import measure_likelihood, measure_samples
+from experiments.latents.arms import AUTOREGRESSIVE, DROPPED, STUDIES, Study
+from experiments.latents.measure import (
+    measure_dropped,
+    measure_exact,
+    measure_likelihood,
+    measure_samples,
+)
 from experiments.runner import train
+from lkf_plugin.evaluate.quality import open_judge, quality_for
 from lkf_plugin.evaluate.run_records import RunRecords
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run
@@ -38,9 +44,12 @@ def run_study(
         workers: trainings side by side.
 
     Raises:
-        UserError: what training and evaluation raise.
+        UserError: the judge is missing, before anything is trained; and what training and
+            evaluation raise.
     """
     study, records = STUDIES[name], []
+    if study.judge:
+        open_judge(study.judge, "cpu")
     for seed in seeds or study.seeds:
         folder = out / f"seed{seed}"
         wanted = {arm: run_of(folder, study.rows, arm, seed, steps) for arm in arms or study.rows}
@@ -55,11 +64,17 @@ def _measure(
 ) -> list[Record]:
     run = load_run(folder)
     kept = RunRecords(run, records, MEASURED_WITH)
-    measured = [measure_likelihood(run, kept, arm, study.steps, study.sequences)]
+    if arm == AUTOREGRESSIVE:
+        return [measure_exact(run, kept, arm, study.sequences)]
+    measured = [measure_likelihood(run, kept, arm, study.steps_of(arm), study.sequences)]
+    if kept.components > 1:
+        measured.append(measure_dropped(run, kept, arm, DROPPED, study.sequences))
     count = study.samples if samples is None else samples
     if count:
+        tokenizer = run.prepared.tokenizer
+        quality = quality_for(run.config, tokenizer, study.judge, self_bleu_subset=0)
         measured += [
-            measure_samples(run, kept, arm, policy, J, count)
+            measure_samples(run, kept, arm, policy, J, count, quality)
             for policy in study.policies
             for J in study.steps
         ]

@@ -11,18 +11,20 @@ from pathlib import Path
 
 import torch
 
-from experiments.latents.arms import STUDIES, Study
-from experiments.latents.measure import ARM, CEILING, KNOWN, NATS, SEED, STEPS, TRAINED
+from experiments.latents.arms import AUTOREGRESSIVE, DROPPED, ENDLESS, STUDIES, Study
+from experiments.latents.measure import ARM, CEILING, EXACT, KNOWN, NATS, SEED, STEPS, TRAINED
 from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
+from lkf_plugin.evaluate.evaluation import DROP_ONE
 from lkf_plugin.evaluate.run_records import LIKELIHOOD
-from lkf_plugin.likelihood.few_step import paired_difference
+from lkf_plugin.likelihood.few_step import paired_difference, share_closed
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import read_records
 
 ENTROPY = "configuration_entropy"
+PERPLEXITY = "gen_ppl"  # begins the judge's figure
 SURE = 3.0  # standard errors from which a difference is said to be one
 
 
@@ -34,12 +36,14 @@ class Measured:
         arm, seed: which.
         likelihood: its record of bounds.
         samples: J -> record of samples.
+        dropped: the bounds with each component taken away, where there are several.
     """
 
     arm: str
     seed: int
     likelihood: Record
     samples: Mapping[int, Record]
+    dropped: Record | None = None
 
     def nats(self, J: int, frozen: bool = False) -> torch.Tensor:
         """Bound of each sequence, nats per token, [B]."""
@@ -54,15 +58,18 @@ def read_study(name: str, records: Path) -> list[Measured]:
     Raises:
         UserError: there is none.
     """
-    found = read_records(records)
-    bounds = {_place(one): one for one in found if one.kind == LIKELIHOOD}
+    kept = read_records(records)
+    nats = [one for one in kept if one.kind == LIKELIHOOD]
+    bounds = {_place(one): one for one in nats if one.row != DROP_ONE}
+    dropped = {_place(one): one for one in nats if one.row == DROP_ONE}
     drawn: dict[tuple[str, int], dict[int, Record]] = {}
-    for one in found:
+    for one in kept:
         if one.kind != LIKELIHOOD:
             drawn.setdefault(_place(one), {})[int(str(one.labels[STEPS]))] = one
     runs = [
-        Measured(arm, seed, bounds[arm, seed], drawn.get((arm, seed), {}))
+        Measured(arm, seed, bounds[arm, seed], drawn.get((arm, seed), {}), dropped.get((arm, seed)))
         for arm in STUDIES[name].rows
+        if arm != AUTOREGRESSIVE
         for seed in sorted(seed for own, seed in bounds if own == arm)
     ]
     if not runs:
@@ -70,12 +77,23 @@ def read_study(name: str, records: Path) -> list[Measured]:
     return runs
 
 
+def read_exact(records: Path) -> list[Record]:
+    """The exact likelihoods of the autoregressive models beside a study, one for each seed."""
+    return [one for one in read_records(records) if one.labels[ARM] == AUTOREGRESSIVE]
+
+
 def _place(record: Record) -> tuple[str, int]:
     return str(record.labels[ARM]), int(str(record.labels[SEED]))
 
 
-def likelihood_table(study: Study, runs: Sequence[Measured]) -> str:
-    """Bounds of every run at each J, what EM reaches at J = 1, and what training cost."""
+def likelihood_table(study: Study, runs: Sequence[Measured], exact: Sequence[Record] = ()) -> str:
+    """Bounds of every run at each J, what EM reaches at J = 1, and what training cost.
+
+    Args:
+        study: whose runs they are.
+        runs: the lines.
+        exact: records of the autoregressive model, for the note.
+    """
     many = len({run.seed for run in runs}) > 1
     head = ["nats per token", *(["seed"] if many else []), "steps", "CPU s"]
     head += ["EM, J=1", *(f"J={J}" for J in study.steps)]
@@ -91,6 +109,11 @@ def likelihood_table(study: Study, runs: Sequence[Measured]) -> str:
     note = f"{sequences} held-out sequences; standard errors at most {worst:.4f}."
     if study.optimum is not None:
         note += f" No model can be below {study.optimum:.4f} in expectation."
+    for record in exact:
+        seed = f" (seed {record.labels[SEED]})" if len(exact) > 1 else ""
+        steps, cost = record.labels["trained_steps"], record.value(TRAINED)
+        note += f" The autoregressive model{seed} has exactly {record.value(EXACT):.4f}"
+        note += f" after {steps} steps, {cost:.0f} CPU s."
     return f"{markdown_table(head, lines)}\n\n{note}"
 
 
@@ -108,6 +131,53 @@ def difference_table(study: Study, runs: Sequence[Measured]) -> str:
     return markdown_table(head, lines)
 
 
+def share_table(study: Study, runs: Sequence[Measured]) -> str:
+    """How much of what factorising a step costs is gone, for each run and J."""
+    base = {run.seed: run for run in runs if run.arm == study.baseline}
+    head = ["share of the cost of factorising that is closed", *(f"J={J}" for J in study.steps)]
+    lines = []
+    for run in runs:
+        if run.arm == study.baseline or run.seed not in base:
+            continue
+        theirs = base[run.seed]
+        label = run.arm if len(base) == 1 else f"{run.arm}, seed {run.seed}"
+        shares = [
+            share_closed(theirs.nats(J), run.nats(J), _endless(study, theirs)) for J in study.steps
+        ]
+        lines.append([label, *(f"{share.value:+.2f} ({share.se:.2f})" for share in shares)])
+    return markdown_table(head, lines)
+
+
+def dropped_table(study: Study, runs: Sequence[Measured]) -> str:
+    """What is left of the difference without the component whose loss costs most."""
+    base = {run.seed: run for run in runs if run.arm == study.baseline}
+    head = [f"less {study.baseline}, the dearest component lost", *(f"J={J}" for J in DROPPED)]
+    lines = []
+    for run in runs:
+        if run.dropped is None or run.seed not in base or run.arm == study.baseline:
+            continue
+        label = run.arm if len(base) == 1 else f"{run.arm}, seed {run.seed}"
+        texts = []
+        for J in DROPPED:
+            without = [
+                estimate.value
+                for name, estimate in run.dropped.metrics.items()
+                if name.startswith(f"nll@{J}.without[")
+            ]
+            theirs = base[run.seed].likelihood.value(f"nll@{J}")
+            assert theirs is not None
+            texts.append(f"{max(without) - theirs:+.4f}")
+        lines.append([label, *texts])
+    return markdown_table(head, lines) if lines else ""
+
+
+def _endless(study: Study, baseline: Measured) -> torch.Tensor:
+    """What the factorised model has where steps cost nothing: each sequence's, or the optimum."""
+    if study.optimum is None:
+        return baseline.nats(ENDLESS)
+    return torch.full_like(baseline.nats(study.steps[0]), study.optimum)
+
+
 def _signed(difference: Estimate) -> str:
     """Bold where it is below zero by three standard errors."""
     assert difference.se is not None
@@ -115,14 +185,14 @@ def _signed(difference: Estimate) -> str:
     return f"**{text}**" if difference.value < -SURE * difference.se else text
 
 
-def sample_table(study: Study, runs: Sequence[Measured]) -> str:
-    """What the samples are worth: the grammar's verdict with its entropy, or known words."""
+def sample_table(study: Study, runs: Sequence[Measured], figure: str) -> str:
+    """What the samples are worth by one figure, with their entropy in brackets."""
     drawn = [run for run in runs if run.samples]
     many = len({run.seed for run in runs}) > 1
-    figure = VALID if any(VALID in one.metrics for one in drawn[0].samples.values()) else KNOWN
     beside = ENTROPY if figure == VALID else "pooled_entropy"
-    what = {VALID: "valid (configuration entropy)", KNOWN: "known words (entropy of characters)"}
-    head = [what[figure], *(["seed"] if many else []), *(f"J={J}" for J in study.steps)]
+    what = {VALID: "valid (configuration entropy)", KNOWN: "known words (entropy of tokens)"}
+    title = what.get(figure, f"{figure} (entropy of tokens)")
+    head = [title, *(["seed"] if many else []), *(f"J={J}" for J in study.steps)]
     lines = [
         [run.arm, *([str(run.seed)] if many else []),
          *(_sample(run.samples[J], figure, beside) for J in study.steps)]
@@ -130,7 +200,8 @@ def sample_table(study: Study, runs: Sequence[Measured]) -> str:
     ]  # fmt: skip
     errors = [one.metrics[figure].se or 0.0 for run in drawn for one in run.samples.values()]
     count = next(iter(drawn[0].samples.values())).samples
-    note = f"{count} samples of one chain each; standard errors at most {max(errors):.3f}."
+    worst = f"{max(errors):.3f}" if figure in what else f"{max(errors):.0f}"
+    note = f"{count} samples of one chain each; standard errors at most {worst}."
     if figure == VALID:
         perfect = [
             one.value(f"{ENTROPY}_of_as_many_perfect")
@@ -141,19 +212,29 @@ def sample_table(study: Study, runs: Sequence[Measured]) -> str:
     return f"{markdown_table(head, lines)}\n\n{note}"
 
 
+def _figures(runs: Sequence[Measured]) -> list[str]:
+    """By which figures the samples are told: the grammar's, or known words and the judge's."""
+    metrics = {name for run in runs for one in run.samples.values() for name in one.metrics}
+    told = [name for name in (VALID, KNOWN) if name in metrics]
+    return told + sorted(name for name in metrics if name.startswith(PERPLEXITY))
+
+
 def _sample(record: Record, figure: str, beside: str) -> str:
     entropy = record.value(beside)
     shown = "-" if entropy is None else f"{entropy:.2f}"
-    return f"{record.value(figure):.3f} ({shown})"
+    value = record.value(figure)
+    assert value is not None
+    return f"{value:.0f} ({shown})" if value > 1 else f"{value:.3f} ({shown})"
 
 
 def render(name: str, records: Path) -> str:
     """All tables of a study, as Markdown."""
     study, runs = STUDIES[name], read_study(name, records)
-    parts = [likelihood_table(study, runs), difference_table(study, runs)]
-    if any(run.samples for run in runs):
-        parts.append(sample_table(study, runs))
-    return "\n\n".join(parts)
+    parts = [likelihood_table(study, runs, read_exact(records))]
+    parts += [difference_table(study, runs), share_table(study, runs)]
+    parts += [dropped_table(study, runs)]
+    parts += [sample_table(study, runs, figure) for figure in _figures(runs)]
+    return "\n\n".join(filter(None, parts))
 
 
 def tables(records: Path) -> dict[str, str]:

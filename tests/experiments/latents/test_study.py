@@ -6,23 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from experiments.latents.arms import AGREETEXT, CHARACTERS, FIRST
+from experiments.latents.arms import AGREETEXT, AUTOREGRESSIVE, ENDLESS, FIRST, STUDIES
+from experiments.latents.measure import EXACT
 from experiments.latents.study import RECORDS, run_study
-from experiments.latents.tables import read_study
+from experiments.latents.tables import read_exact, read_study, render
 from experiments.latents.targets import verdicts
 from experiments.runner import compose_settings
 from lkf_plugin.config.validate import validate
 
 
-@pytest.mark.parametrize("name", [*AGREETEXT.rows, *CHARACTERS.rows])
-def test_every_run_is_a_command_that_is_accepted(name: str):
-    for study in (AGREETEXT, CHARACTERS):
-        if name in study.rows:
-            row = study.rows[name]
-            config = compose_settings([*row.overrides, "run_dir=x"])
-            validate(config, "builtin")
-            assert config.trainer.val_check_interval <= config.trainer.max_steps
-            assert row.start == (None if study is AGREETEXT or name == FIRST else FIRST)
+@pytest.mark.parametrize(
+    ("study", "arm"), [(name, arm) for name, study in STUDIES.items() for arm in study.rows]
+)
+def test_every_run_is_a_command_that_is_accepted(study: str, arm: str):
+    row = STUDIES[study].rows[arm]
+    config = compose_settings([*row.overrides, "run_dir=x"])
+    validate(config, "builtin")
+    assert config.trainer.max_steps % config.trainer.val_check_interval == 0
+    on_text = study in ("characters", "words")
+    assert row.start == (FIRST if on_text and arm not in (FIRST, AUTOREGRESSIVE) else None)
+    assert (ENDLESS in STUDIES[study].steps_of(arm)) == (on_text and arm == "M1-on")
 
 
 @pytest.mark.slow
@@ -34,6 +37,15 @@ def test_a_short_study_is_measured_once(tmp_path: Path):
     again = run_study("agreetext", tmp_path, **short)  # type: ignore[arg-type]
     assert [one.digest for one in again] == [one.digest for one in first]
     assert {path: path.stat().st_mtime_ns for path in written} == written
+
+
+@pytest.mark.slow
+def test_the_autoregressive_line_is_measured_beside(tmp_path: Path):
+    short = {"seeds": [1], "steps": 4, "samples": 0}
+    (exact,) = run_study("agreetext", tmp_path, ["ar"], **short)  # type: ignore[arg-type]
+    run_study("agreetext", tmp_path, ["M1"], **short)  # type: ignore[arg-type]
+    assert exact.metrics[EXACT].value > AGREETEXT.optimum and read_exact(tmp_path) == [exact]
+    assert "autoregressive model has exactly" in render("agreetext", tmp_path / RECORDS)
 
 
 @pytest.mark.slow

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from experiments.latents import tables
-from experiments.latents.arms import AGREETEXT, CHARACTERS
+from experiments.latents.arms import AGREETEXT, AUTOREGRESSIVE, CHARACTERS, DROPPED, ENDLESS
 from experiments.latents.figure import draw
-from experiments.latents.measure import KNOWN
+from experiments.latents.measure import ARM, EXACT, KNOWN, SEED, TRAINED
 from experiments.latents.targets import render_targets, verdicts
 from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
-from tests.experiments.latents.conftest import Write
+from lkf_plugin.evaluate.evaluation import DROP_ONE
+from lkf_plugin.evaluate.run_records import LIKELIHOOD
+from lkf_plugin.records.estimate import Estimate
+from lkf_plugin.records.record import Record
+from lkf_plugin.records.store import write_record
+from tests.experiments.latents.conftest import COMMON, Write
 
 TEXT = dataclasses.replace(CHARACTERS, steps=(1, 2))
 BEST = AGREETEXT.optimum or 0.0
@@ -35,12 +40,15 @@ def test_differences_are_paired_and_marked_where_they_are_sure(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     # sequences differ by nats, and the chain is below each of them by nearly the same
-    write("M1-on", 1, {1: [2.0, 3.0, 4.0], 2: [2.0, 3.0, 4.0]}, {1: {KNOWN: 0.1}, 2: {KNOWN: 0.2}})
+    nats = {1: [2.0, 3.0, 4.0], 2: [2.0, 3.0, 4.0], ENDLESS: [1.0, 2.0, 3.0]}
+    write("M1-on", 1, nats, {1: {KNOWN: 0.1}, 2: {KNOWN: 0.2}})
     write("chain", 1, {1: [1.5, 2.51, 3.5], 2: [1.9, 3.3, 3.9]})
     monkeypatch.setitem(tables.STUDIES, "characters", TEXT)
     shown = tables.render("characters", tmp_path)
     assert "| chain | 7 | 60 | 1.250 | 2.5033 | 3.0333 |" in shown
     assert "| chain | **-0.4967 (0.0033)** | +0.0333 (0.1333) |" in shown
+    # half a nat of the whole nat that one step costs, to first order without error
+    assert "| chain | +0.50 (0.00) | -0.03 (0.13) |" in shown
     assert "| M1-on | 0.100 (-) | 0.200 (-) |" in shown and "3 held-out sequences" in shown
     draw(tmp_path / "f.png", TEXT, tables.read_study("characters", tmp_path), "characters")
     assert (tmp_path / "f.png").stat().st_size > 5000
@@ -51,6 +59,47 @@ def test_agreetext_shows_seeds_the_optimum_and_perfect_entropy(write: Write, tmp
     shown = tables.render("agreetext", tmp_path)
     assert "| tree | 0.950 (4.05) |" in shown and "4.09 nats or more" in shown
     assert f"No model can be below {BEST:.4f}" in shown
+    assert "| tree | +0.99 (0.00) |" in shown  # 0.495 of the 0.5 that M = 1 is above the optimum
+
+
+def test_the_dearest_component_is_taken_away(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nats = {1: [2.0, 2.0], 2: [1.8, 1.8]}
+    write("M1-on", 1, nats | {4: [1.5, 1.5], ENDLESS: [1.0, 1.0]})
+    write("chain", 1, {J: [1.4, 1.4] for J in (1, 2, 4)})
+    nll = {f"nll@{J}.without[{c}]": Estimate(1.5 + 0.2 * c) for J in DROPPED for c in (0, 1)}
+    labels = {ARM: "chain", SEED: 1, "row": DROP_ONE}
+    settings = {"estimator": DROP_ONE}
+    write_record(
+        Record(kind=LIKELIHOOD, name="d", settings=settings, metrics=nll, labels=labels, **COMMON),
+        tmp_path,
+    )
+    monkeypatch.setitem(tables.STUDIES, "characters", TEXT)
+    (one,) = [run for run in tables.read_study("characters", tmp_path) if run.arm == "chain"]
+    assert one.likelihood.value("nll@1") == pytest.approx(1.4)
+    shown = tables.render("characters", tmp_path)
+    assert "| chain | -0.3000 | -0.1000 | +0.2000 |" in shown
+
+
+def test_an_exact_likelihood_is_a_note_and_a_line(write: Write, tmp_path: Path):
+    agreetext(write)
+    record = Record(
+        kind=LIKELIHOOD,
+        name="x.ar",
+        settings={},
+        metrics={EXACT: Estimate(1.3453), TRAINED: Estimate(20.0)},
+        labels={ARM: AUTOREGRESSIVE, SEED: 1, "trained_steps": 600},
+        **COMMON,
+    )
+    write_record(record, tmp_path)
+    runs, exact = tables.read_study("agreetext", tmp_path), tables.read_exact(tmp_path)
+    assert [run.arm for run in runs] == ["M1", "M8", "tree"] and len(exact) == 1
+    shown = tables.render("agreetext", tmp_path)
+    assert "The autoregressive model has exactly 1.3453 after 600 steps, 20 CPU s." in shown
+    draw(tmp_path / "with.png", AGREETEXT, runs, "agreetext", exact)
+    draw(tmp_path / "without.png", AGREETEXT, runs, "agreetext")
+    assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
 
 
 def test_no_records_are_told(tmp_path: Path):
