@@ -10,6 +10,7 @@ from experiments.latents.arms import STUDIES, Study
 from experiments.latents.measure import measure_likelihood, measure_samples
 from experiments.runner import train
 from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.progress import bar
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run
 
@@ -58,9 +59,9 @@ def _measure(
     measured = [measure_likelihood(run, kept, arm, study.steps, study.sequences)]
     count = study.samples if samples is None else samples
     if count:
+        cells = [(policy, J) for policy in study.policies for J in study.steps]
         measured += [
             measure_samples(run, kept, arm, policy, J, count)
-            for policy in study.policies
-            for J in study.steps
+            for policy, J in bar(cells, f"sampling {arm}", "cell")
         ]
     return measured
