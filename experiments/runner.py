@@ -19,7 +19,6 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
-from tqdm.auto import tqdm
 
 from lkf_plugin.checkpoint_file import read_checkpoint
 from lkf_plugin.config import cpu_count, register_resolvers
@@ -28,6 +27,7 @@ from lkf_plugin.config.folder import config_folder
 from lkf_plugin.config.paths import resolve_paths
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.progress import bar, say
 from lkf_plugin.records.provenance import path_digest
 from lkf_plugin.runs.settings import flatten, is_free, load_settings, plain
 from lkf_plugin.train.checkpoint import BEST, LAST, lacks_validation
@@ -220,7 +220,7 @@ def differences(
 
 def _begin(run: Run, threads: int) -> subprocess.Popen[bytes]:
     run.log.parent.mkdir(parents=True, exist_ok=True)
-    tqdm.write("python " + " ".join(run.command))
+    say("python " + " ".join(run.command))
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": str(ROOT)}
     with run.log.open("w", encoding="utf-8") as log:
         return subprocess.Popen(
@@ -243,25 +243,25 @@ class _Bars:
     """A progress bar per run, read from its metrics.csv."""
 
     def __init__(self) -> None:
-        self._bars: dict[Run, tqdm[Any]] = {}
+        self._bars: dict[Run, Any] = {}
 
     def show(self, runs: Iterable[Run]) -> None:
         """Where the runs stand now."""
         for run in runs:
             if run not in self._bars:
-                self._bars[run] = tqdm(
-                    desc=f"training {run.label}", unit="step", position=len(self._bars)
+                self._bars[run] = bar(
+                    title=f"training {run.label}", unit="step", line=len(self._bars), keep=True
                 )
-            bar = self._bars[run]
-            step, bar.total, loss = progress(run.folder)
+            own = self._bars[run]
+            step, own.total, loss = progress(run.folder)
             if loss is not None:
-                bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
-            bar.update(step - bar.n)
+                own.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+            own.update(step - own.n)
 
     def close(self) -> None:
         """Leaves them as they are."""
-        for bar in self._bars.values():
-            bar.close()
+        for own in self._bars.values():
+            own.close()
 
 
 def progress(folder: Path) -> tuple[int, int | None, float | None]:

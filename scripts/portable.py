@@ -10,12 +10,15 @@ machine's own then runs on two threads.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from lkf_plugin.progress import bar, say
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = ("default", "avx2", "avx512")  # PyTorch's names, each machine has those up to its own
@@ -85,8 +88,8 @@ def run(setting: Setting, arguments: list[str]) -> bool:
     lines = done.stdout.strip().splitlines() or [f"pytest ended with {done.returncode}"]
     name = f"{capability or 'own'} on {threads} thread{'s' * (threads > 1)}"
     if done.returncode:
-        print(f"=== {name} failed\n{done.stdout}{done.stderr}", flush=True)
-    print(f"{name}: {lines[-1]} ({time.monotonic() - began:.0f} s)", flush=True)
+        say(f"=== {name} failed\n{done.stdout}{done.stderr}")
+    say(f"{name}: {lines[-1]} ({time.monotonic() - began:.0f} s)")
     return done.returncode == 0
 
 
@@ -103,8 +106,11 @@ def main() -> int:
     single = [setting for setting in settings if setting[1] == 1]
     several = [setting for setting in settings if setting[1] > 1]
     with ThreadPoolExecutor(min(cores(), len(single))) as pool:
-        passed = list(pool.map(lambda setting: run(setting, arguments), single))
-    passed += [run(setting, arguments) for setting in several]
+        done = itertools.chain(
+            pool.map(lambda setting: run(setting, arguments), single),
+            (run(setting, arguments) for setting in several),
+        )
+        passed = list(bar(done, "settings", "run", total=len(settings)))
     return 0 if all(passed) else 1
 
 

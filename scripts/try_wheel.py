@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         for made in ("samples.jsonl", "ppl_eval.json", "checkpoints/best.ckpt"):
             assert (work / "run" / made).is_file(), made
         call([lkf, "report", ".", "--html", "page.html"], work)
-        call([lkf, "doctor"], work)
+        print(call([lkf, "doctor"], work))
     print(f"{wheels[0].name} trains, goes on, samples, evaluates and reports by itself")
     return 0
 

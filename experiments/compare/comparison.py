@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from experiments.compare.entries import DECODE, ROW, STEPS, Entry, all_cells, collect
 from experiments.compare.methods import BEST, Row, components
 from experiments.compare.sampling import row_settings
@@ -19,6 +17,7 @@ from lkf_plugin.evaluate.evaluation import NETWORK
 from lkf_plugin.evaluate.own_likelihood import held_out_nats, is_exact
 from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.evaluate.run_records import Cell, RunRecords
+from lkf_plugin.progress import bar
 from lkf_plugin.records.comparable import agree
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
@@ -72,7 +71,7 @@ class Comparison:
         records, quality = RunRecords(run, self.folder, self.seed), self.quality(run)
         entry = Entry(self._likelihood(records, name))
         plan = [(d, J) for d in self.rows[name].decodings for J in self.grid(name, d)]
-        for decode, J in tqdm(plan, desc=f"sampling {name}", unit="cell"):
+        for decode, J in bar(plan, f"sampling {name}", "cell", keep=True):
             cell = self._cell(records, quality, name, decode, J)
             entry.cells[decode, J] = records.find(cell) or self._measured(
                 records, quality, cell, name, decode, J

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from experiments import runner
 from experiments.demo import promises
@@ -22,6 +21,7 @@ from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
 from lkf_plugin.files import write_atomically
+from lkf_plugin.progress import bar
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run
 
@@ -72,13 +72,13 @@ def sample_all(
     models = {name: load_run(run.folder) for name, run in runs.items()}
     records: list[Record] = []
     shown: dict[str, Tensor] = {}
-    with tqdm(total=len(ROWS) * len(STEPS_J), desc="sampling", unit="cell") as bar:
+    with bar(title="sampling", unit="cell", total=len(ROWS) * len(STEPS_J), keep=True) as cells:
         for row, (name, policy) in ROWS.items():
             model, settings = models[name], policy_settings(policy)
             quality = quality_for(model.config, model.prepared.tokenizer, None, self_bleu_subset=0)
             evaluation = Evaluation(model, quality, folder, samples, seed, batch_size=samples)
             for J in STEPS_J:
                 records.append(evaluation.policy(settings, J))
-                bar.update()
+                cells.update()
             shown[row] = model.sample(settings, 2, 3, seed).x_GL
     return records, shown

@@ -16,6 +16,7 @@ from experiments.latents.measure import (
 from experiments.runner import train
 from lkf_plugin.evaluate.quality import open_judge, quality_for
 from lkf_plugin.evaluate.run_records import RunRecords
+from lkf_plugin.progress import bar
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run
 
@@ -73,9 +74,9 @@ def _measure(
     if count:
         tokenizer = run.prepared.tokenizer
         quality = quality_for(run.config, tokenizer, study.judge, self_bleu_subset=0)
+        cells = [(policy, J) for policy in study.policies for J in study.steps]
         measured += [
             measure_samples(run, kept, arm, policy, J, count, quality)
-            for policy in study.policies
-            for J in study.steps
+            for policy, J in bar(cells, f"sampling {arm}", "cell")
         ]
     return measured

@@ -24,6 +24,7 @@ from lkf_plugin.evaluate.identity import precision_of
 from lkf_plugin.evaluate.run_records import Cell
 from lkf_plugin.information.sample_tc import chain_total_correlation
 from lkf_plugin.methods.duo_sampler import run_chain
+from lkf_plugin.progress import bar
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun
@@ -82,7 +83,10 @@ def coupling(evaluation: Evaluation) -> Record:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(evaluation.seed)
         noises = torch.randint(run.module.vocab_size, (NOISES, length))
-        groups = [texts_of(run, noise_L, TEXTS, evaluation.batch_size) for noise_L in noises]
+        groups = [
+            texts_of(run, noise_L, TEXTS, evaluation.batch_size)
+            for noise_L in bar(noises, "coupling", "noise")
+        ]
     each = [peers_correlation(one) for x_SL in groups for one in x_SL.split(PEERS)]
     clauses = length // agreetext.CLAUSE_LENGTH
     valid = torch.cat([agreetext.valid(x_SL) for x_SL in groups]).double()

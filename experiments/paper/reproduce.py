@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from experiments.paper.coupling import coupling
 from experiments.paper.plan import Job, jobs_of
@@ -26,6 +25,7 @@ from lkf_plugin.evaluate.cells import row_name
 from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.quality import open_judge, quality_for
 from lkf_plugin.evaluate.run_records import OWN
+from lkf_plugin.progress import bar
 from lkf_plugin.runs.load import load_run
 
 MATCH = "matched"
@@ -100,11 +100,11 @@ def measure(corpus: Corpus, jobs: Sequence[Job], out: Path, records: Path, worke
         [job for job in jobs if job.kind != "matched"],
         [job for job in jobs if job.kind == "matched"],
     )
-    with tqdm(total=len(jobs), desc=f"cells of {corpus.name}", unit="cell") as bar:
+    with bar(title=f"cells of {corpus.name}", unit="cell", total=len(jobs), keep=True) as cells:
         for phase in phases:
             if workers == 1 or device != "cpu":
                 for chunk in _chunks(phase, 1):
-                    _measure_chunk(corpus, chunk, out, records, device, threads(1), bar.update)
+                    _measure_chunk(corpus, chunk, out, records, device, threads(1), cells.update)
                 continue
             # fresh interpreters: a fork of a process with running threads may hang
             context = multiprocessing.get_context("spawn")
@@ -118,7 +118,7 @@ def measure(corpus: Corpus, jobs: Sequence[Job], out: Path, records: Path, worke
                 while pending:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     for one in done:
-                        bar.update(one.result())
+                        cells.update(one.result())
 
 
 def threads(workers: int) -> int:

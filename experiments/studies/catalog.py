@@ -25,6 +25,7 @@ from experiments.studies.records import find_recorded, write_measured
 from experiments.studies.theory import measure_theory
 from experiments.studies.training import train
 from lkf_plugin.errors import UserError
+from lkf_plugin.progress import bar, say
 from lkf_plugin.records.record import Record
 
 COMPONENTS = (1, 2, 4, 8, 16)
@@ -169,11 +170,11 @@ def run_study(study: str, budget: Budget, root: Path, quiet: bool = False) -> li
     if study not in STUDIES:
         raise UserError(f"study {study} is unknown: take one of {', '.join(STUDIES)}, or all.")
     records = []
-    for cell in STUDIES[study](budget):
+    for cell in bar(list(STUDIES[study](budget)), study, "cell", keep=True, shown=not quiet):
         record = find_recorded(root, study, cell.recipe)
         if record is None:
             if not quiet:
-                print(f"{study}: {cell.name}", flush=True)
+                say(f"{study}: {cell.name}")
             measured = _measured(cell, root, quiet)
             record = write_measured(root, study, cell.name, cell.recipe, measured)
         records.append(record)

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from experiments.studies.perturbation import perturb_last_bit
 from experiments.studies.recipe import Recipe, make_corpus
@@ -38,6 +37,7 @@ from lkf_plugin.objective.draws import PlainDraws
 from lkf_plugin.objective.mixture import Mixture
 from lkf_plugin.objective.objective import Corruption, Objective
 from lkf_plugin.objective.two_time import TwoTime
+from lkf_plugin.progress import bar
 from lkf_plugin.train.checkpoint import AtomicCheckpointIO
 from lkf_plugin.train.ema import ExponentialMovingAverage
 from lkf_plugin.train.schedules import linear_decay
@@ -203,14 +203,15 @@ def train(recipe: Recipe, root: Path, quiet: bool = False) -> Trainer:
     text = json.dumps(asdict(recipe), indent=2, sort_keys=True) + "\n"
     write_atomically(folder / "recipe.json", text)
     writer = AtomicCheckpointIO()
-    with tqdm(
-        total=recipe.steps, initial=trainer.step, desc=recipe.name, unit="step", disable=quiet
-    ) as bar:
+    with bar(
+        title=recipe.name, unit="step", total=recipe.steps, done=trainer.step, keep=True,
+        shown=not quiet,
+    ) as steps:  # fmt: skip
         while trainer.step < recipe.steps:
             loss = trainer.train_step()
-            bar.update()
+            steps.update()
             if trainer.step % 50 == 0:
-                bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+                steps.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             if trainer.step % SAVE_EVERY == 0 or trainer.step == recipe.steps:
                 writer.save_checkpoint(trainer.state(), path)
     return trainer

@@ -23,6 +23,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.few_step import few_step
 from lkf_plugin.evaluate.likelihood import nats_of_draws, ratio_per_token
 from lkf_plugin.failures import foreseen
+from lkf_plugin.progress import bar
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.markdown import markdown_table
 from lkf_plugin.report.runs import differing
@@ -56,7 +57,7 @@ def compared(
     x_BL = torch.as_tensor(chunk["input_ids"]).to(device)
     valid_BL = torch.as_tensor(chunk["attention_mask"]).to(device) > 0
     size, parts = int(run.config.loader.eval_batch_size), []
-    for first in range(0, len(x_BL), size):
+    for first in bar(range(0, len(x_BL), size), "likelihood", "batch"):
         part = slice(first, first + size)
         seed_B = mix(seed, first + torch.arange(len(x_BL[part]), device=device))
         drawn = nats_of_draws(run, x_BL[part], valid_BL[part], seed_B, draws)

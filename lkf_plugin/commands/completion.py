@@ -1,4 +1,4 @@
-"""``lkf completion bash``: a script with every command, option, setting and choice in it.
+"""``lkf completion bash|zsh``: a script with every command, option, setting and choice in it.
 
 The words are written into the script, so that a Tab asks no Python.
 """
@@ -12,37 +12,52 @@ from typing import Any
 
 from lkf_plugin.config.folder import config_folder
 
-SHELLS = ("bash", "zsh")
 OPTIONS = {
     "report": ("--out", "--html", "--no-figures"),
     "export": ("--checkpoint", "--push"),
     "compare": ("--steps", "--sequences", "--draws", "--seed", "--device"),
     "harness": ("--model_args", "--tasks", "--limit", "--output_path", "--device"),
-    "completion": SHELLS,
+    "completion": ("bash", "zsh"),
     "doctor": (),
     "help": (),
 }
-SCRIPT = """\
-# lkf: completion for bash, and for zsh after: autoload -U bashcompinit && bashcompinit
+WORDS = """\
+# What may follow `lkf $1`.
 _lkf_words() {{
   case "$1" in
 {cases}
     *) echo "{commands} {settings}" ;;
   esac
 }}
-_lkf() {{
-  local line="${{COMP_LINE:0:$COMP_POINT}}" token first
-  token="${{line##* }}"
-  first="${{COMP_WORDS[1]}}"
+"""
+BASH = """\
+_lkf() {
+  local line="${COMP_LINE:0:$COMP_POINT}" token first
+  token="${line##* }"
+  first="${COMP_WORDS[1]}"
   [ "$COMP_CWORD" -le 1 ] && first=""
   COMPREPLY=($(compgen -W "$(_lkf_words "$first")" -- "$token"))
-  # after = only what follows it is replaced
+  # bash takes words apart at = and replaces what follows it only
   case "$token" in
-    *=*) COMPREPLY=("${{COMPREPLY[@]#"${{token%%=*}}="}}") ;;
+    *=*) COMPREPLY=("${COMPREPLY[@]#"${token%%=*}="}") ;;
   esac
-}}
+}
 complete -o nospace -o default -F _lkf lkf
 """
+ZSH = """\
+_lkf() {
+  local first="" offered
+  (( CURRENT > 2 )) && first="${words[2]}"
+  offered=(${=$(_lkf_words "$first")})
+  # no space after a key, whose value follows; where no word fits, files are offered
+  compadd -S '' -- ${(M)offered:#*=}
+  compadd -- ${offered:#*=}
+  (( compstate[nmatches] )) || _default
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+compdef _lkf lkf
+"""
+SCRIPTS = {"bash": BASH, "zsh": ZSH}
 
 
 def words_of_settings() -> list[str]:
@@ -76,17 +91,19 @@ def _choices(folder: Path) -> Iterator[str]:
             yield f"{group}={path.stem}"
 
 
-def script(commands: Sequence[str]) -> str:
+def script(shell: str, commands: Sequence[str]) -> str:
     """The script for a shell.
 
     Args:
+        shell: one of ``SCRIPTS``.
         commands: names of the subcommands.
     """
     cases = "\n".join(
         f'    {name}) echo "{" ".join(OPTIONS[name])}" ;;' for name in commands if name in OPTIONS
     )
     settings = " ".join(words_of_settings())
-    return SCRIPT.format(cases=cases, commands=" ".join(commands), settings=settings)
+    words = WORDS.format(cases=cases, commands=" ".join(commands), settings=settings)
+    return words + SCRIPTS[shell]
 
 
 def main(arguments: Sequence[str], commands: Sequence[str]) -> int:
@@ -94,9 +111,7 @@ def main(arguments: Sequence[str], commands: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="lkf completion", description='Words for a shell: eval "$(lkf completion bash)"'
     )
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=sorted(SCRIPTS))
     args = parser.parse_args(arguments)
-    if args.shell == "zsh":
-        print("autoload -U +X bashcompinit && bashcompinit")
-    print(script(commands), end="")
+    print(script(args.shell, commands), end="")
     return 0

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from lkf_plugin.data.corpus import Corpus, CorpusSettings, Documents, Sequences, TextSettings
 from lkf_plugin.data.layout import Block, Encoded, unwrapped, windows, wrapped
 from lkf_plugin.data.survey import pieces
 from lkf_plugin.data.tokenizer import ids_with_characters, make_encoder, token_ids
+from lkf_plugin.progress import bar
 
 _AT_ONCE = 500_000  # characters that are encoded together
 
@@ -53,7 +53,7 @@ def blocks_of(
 
 def progress(items: Iterable[Any], title: str) -> Iterable[Any]:
     """The items, counted before somebody's eyes."""
-    return tqdm(items, desc=title, unit=" documents", disable=None)
+    return bar(items, title, " documents", keep=True)
 
 
 def _encode_all(

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lkf_plugin.decode.engine import RolloutEngine
 from lkf_plugin.decode.network import DecodeNetwork
@@ -24,6 +23,7 @@ from lkf_plugin.decode.noise import mix
 from lkf_plugin.decode.policy import Decoded, DecodeRequest
 from lkf_plugin.decode.registry import HOST_SAMPLER, POLICIES, read_options
 from lkf_plugin.errors import UserError
+from lkf_plugin.progress import bar
 
 BLOCK = 8  # samples that an own sampler draws together
 
@@ -121,8 +121,7 @@ def sample_numbers(
     else:
         batches = list(_pieces(numbers, batch_size))
     parts = []
-    for batch in tqdm(batches, desc=progress, unit="batch", leave=False,
-                      disable=None if progress else True):  # fmt: skip
+    for batch in bar(batches, progress, "batch", shown=progress is not None):
         if pause is not None:
             pause()
         number_G = torch.arange(batch.start, batch.stop, device=start_L.device)

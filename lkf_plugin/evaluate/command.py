@@ -1,10 +1,9 @@
-"""The command line of ``scripts/evaluate.py``."""
+"""The command line of ``scripts/evaluate.py``, in one process or several."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,12 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.evaluation import Evaluation
 from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import quality_for
+from lkf_plugin.failures import print_lines
 from lkf_plugin.judge.mauve import FEATURIZER, require_mauve
+from lkf_plugin.processes import Processes
 from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import LoadedRun, load_run
+from lkf_plugin.runs.processes import join
 from lkf_plugin.runs.settings import CONFIG
 
 STEPS = (1, 2, 4, 8, 16, 32)
@@ -28,22 +30,31 @@ STEPS = (1, 2, 4, 8, 16, 32)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; a mistake is told in one sentence with status 2."""
     args = _parser().parse_args(arguments)
-    try:
-        evaluate(args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return print_lines(lambda: _lines(args))
 
 
-def evaluate(args: argparse.Namespace) -> list[Record]:
-    """Every cell that was asked for."""
+def _lines(args: argparse.Namespace) -> Iterator[str]:
+    """What the first of the processes has to say."""
+    with join() as processes:
+        for line in evaluate(args, processes):
+            if processes.first:
+                yield line
+
+
+def evaluate(args: argparse.Namespace, processes: Processes) -> Iterator[str]:
+    """Measures every cell that was asked for, and gives a line for each."""
     if args.mauve:
         require_mauve()  # before the samples, which take long
     torch.set_num_threads(cpu_count(args.threads))
-    run = open_run(args.run, args.device)
+    device = str(processes.device(torch.device(args.device)))
+    run = open_run(args.run, device)
     quality = quality_for(
-        run.config, run.prepared.tokenizer, args.judge, args.device, args.self_bleu
+        run.config,
+        run.prepared.tokenizer,
+        args.judge,
+        device,
+        args.self_bleu,
+        processes=processes,
     )
     folder = Path(args.out) if args.out else run_folder(args.run) / "records"
     evaluation = Evaluation(
@@ -56,27 +67,21 @@ def evaluate(args: argparse.Namespace) -> list[Record]:
         args.judged_chains,
         not args.again,
         args.mauve,
+        processes,
     )
     settings = [one for words in args.policy or [["commit"]] for one in policies(words, evaluation)]
-    records: list[Record] = []
     for one in settings:
         for steps in args.steps:
-            records.append(evaluation.policy(one, steps, attribute=not args.plain))
-            print(_line(records[-1], quality.metric), flush=True)
+            yield _line(evaluation.policy(one, steps, attribute=not args.plain), quality.metric)
     if not args.plain:
         for end in evaluation.ends():
-            records.append(end)
-            print(_line(end, quality.metric), flush=True)
-        records.append(evaluation.likelihood(args.sequences))
-        print(_line(records[-1], "elbo_ppl"), flush=True)
+            yield _line(end, quality.metric)
+        yield _line(evaluation.likelihood(args.sequences), "elbo_ppl")
         dropped = evaluation.drop_one(args.sequences, args.steps)
         if dropped is not None:
-            records.append(dropped)
-            print(_line(dropped, f"nll@{args.steps[0]}"), flush=True)
-        records.append(evaluation.information(min(max(args.steps), 8)))
-        print(_line(records[-1], "information"), flush=True)
-    print(f"records: {folder}")
-    return records
+            yield _line(dropped, f"nll@{args.steps[0]}")
+        yield _line(evaluation.information(min(max(args.steps), 8)), "information")
+    yield f"records: {folder}"
 
 
 def policies(words: Sequence[str], evaluation: Evaluation) -> list[dict[str, Any]]:

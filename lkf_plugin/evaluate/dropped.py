@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from lkf_plugin.errors import UserError
@@ -24,9 +23,11 @@ from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.latents.structure import Structure, without_sequence_latent
 from lkf_plugin.likelihood.few_step import few_step_nelbo
 from lkf_plugin.likelihood.step_model import StepModel, StepScores
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun
 
+WHOLE = ""  # nothing taken away
 Change = Callable[[Any], Any]  # potentials -> potentials
 
 
@@ -77,7 +78,11 @@ def drops(structure: Structure[Any]) -> dict[str, Change]:
 
 
 def drop_one(
-    run: LoadedRun, steps: Sequence[int], num_sequences: int, seed: int = 0
+    run: LoadedRun,
+    steps: Sequence[int],
+    num_sequences: int,
+    seed: int = 0,
+    processes: Processes = ALONE,
 ) -> dict[str, Estimate]:
     """Bounds of the first held-out sequences with nothing and with each part taken away.
 
@@ -86,6 +91,7 @@ def drop_one(
         steps: the J.
         num_sequences: how many at most.
         seed: of the reveal patterns.
+        processes: that share the batches.
 
     Returns:
         ``nll@J`` (latents redrawn), ``nll@J.without[c]``, ``nll@J.without_sequence[k]``, and the
@@ -100,19 +106,25 @@ def drop_one(
         raise UserError("Nothing can be taken away from a model with one component.")
     x_BL, free_BL, tokens_B, seed_B = held_out(run, num_sequences, seed)
     at_once = int(run.config.loader.eval_batch_size)
+
+    def of_batch(job: tuple[int, int]) -> dict[str, np.ndarray]:
+        num_steps, first = job
+        here = slice(first, first + at_once)
+        batch = (x_BL[here], num_steps, seed_B[here], free_BL[here])
+        asked = Asked(model)
+        laws = {WHOLE: asked} | {name: asked.under(change) for name, change in changes.items()}
+        return {
+            name: few_step_nelbo(law, *batch, batch_rows=at_once).redrawn_B.cpu().numpy()
+            for name, law in laws.items()
+        }
+
+    jobs = [(J, first) for J in steps for first in range(0, len(x_BL), at_once)]
+    known = dict(zip(jobs, processes.dealt(jobs, of_batch, "drop one"), strict=True))
     found: dict[str, Estimate] = {}
     for num_steps in steps:
-        nats: dict[str, list[Tensor]] = {name: [] for name in ("", *changes)}
-        for first in range(0, len(x_BL), at_once):
-            here = slice(first, first + at_once)
-            batch = (x_BL[here], num_steps, seed_B[here], free_BL[here])
-            asked = Asked(model)
-            nats[""].append(few_step_nelbo(asked, *batch, batch_rows=at_once).redrawn_B)
-            for name, change in changes.items():
-                under = few_step_nelbo(asked.under(change), *batch, batch_rows=at_once)
-                nats[name].append(under.redrawn_B)
-        totals = {name: torch.cat(parts).cpu().numpy() for name, parts in nats.items()}
-        whole_B = totals.pop("")
+        parts = [nats for (J, _), nats in known.items() if J == num_steps]
+        totals = {name: np.concatenate([nats[name] for nats in parts]) for name in parts[0]}
+        whole_B = totals.pop(WHOLE)
         found[f"nll@{num_steps}"] = ratio_per_token(whole_B, tokens_B)
         for name, total_B in totals.items():
             found |= _of_drop(num_steps, name, total_B, whole_B, tokens_B)

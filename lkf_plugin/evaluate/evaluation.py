@@ -46,6 +46,7 @@ from lkf_plugin.evaluate.run_records import (
 from lkf_plugin.judge.judge import decode_samples
 from lkf_plugin.judge.mauve import mauve, mauve_name
 from lkf_plugin.methods.method import LKF, is_latent_kernel
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.comparable import check_comparable
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
@@ -70,6 +71,7 @@ class Evaluation:
         judged_chains: chains per component that the judge hears for its solo figure; None is all.
         reuse: whether a record that is there is taken as it is.
         featurizer: model whose features MAUVE compares; None leaves MAUVE out.
+        processes: that share the work; the first one keeps the records.
     """
 
     run: LoadedRun
@@ -81,6 +83,7 @@ class Evaluation:
     judged_chains: int | None = None
     reuse: bool = True
     featurizer: str | None = None
+    processes: Processes = ALONE
 
     @property
     def components(self) -> int:
@@ -99,7 +102,13 @@ class Evaluation:
 
     def kept(self, cell: Cell) -> Record | None:
         """The cell's record, if one of its identity is there and may be taken."""
-        return self.records.find(cell) if self.reuse else None
+        return self.processes.by_first(lambda: self.records.find(cell)) if self.reuse else None
+
+    def keep(
+        self, cell: Cell, metrics: Mapping[str, Estimate], drawn: Decoded | None = None
+    ) -> Record:
+        """Writes a cell's record; see ``RunRecords.write``."""
+        return self.processes.by_first(lambda: self.records.write(cell, metrics, drawn))
 
     # --- what is to be measured ------------------------------------------------------------------
 
@@ -164,7 +173,7 @@ class Evaluation:
             metrics |= attribution(drawn, self.quality, self.judged_chains)
         elif kind == "one_fewer":
             metrics |= one_fewer(drawn, self.quality)
-        return self.records.write(cell, metrics, drawn)
+        return self.keep(cell, metrics, drawn)
 
     def own(self, steps: int) -> Record:
         """Another method's own sampler at J steps; J means nothing to a method without steps."""
@@ -181,11 +190,11 @@ class Evaluation:
         )
         if kept := self.kept(cell):
             return kept
-        drawn = self.run.sample(settings, steps, self.samples, self.seed, self.batch_size, "own")
+        drawn = self.draw(settings, steps)
         metrics = self.quality.measure(drawn.x_GL)
         if self.featurizer is not None:
             metrics[mauve_name(self.featurizer)] = self._mauve(drawn.x_GL, self.featurizer)
-        return self.records.write(cell, metrics, drawn)
+        return self.keep(cell, metrics, drawn)
 
     def matched(self, settings: Mapping[str, Any], steps: int, target: float, name: str) -> Record:
         """A control at the sampling temperature that gives it the pooled entropy ``target``."""
@@ -198,12 +207,12 @@ class Evaluation:
         def entropy_at(temperature: float) -> float:
             return pooled(self.draw({**settings, "temperature": temperature}, steps).x_GL)
 
-        known = self.entropy_of(self.components, plain.row, steps)
+        known = self.processes.by_first(lambda: self.entropy_of(self.components, plain.row, steps))
         temperature = match_temperature(entropy_at, target, known)
         drawn = self.draw({**settings, "temperature": temperature}, steps)
         metrics = self.quality.measure(drawn.x_GL)
         metrics["temperature"] = Estimate(temperature)
-        return self.records.write(cell, metrics, drawn)
+        return self.keep(cell, metrics, drawn)
 
     def likelihood(self, sequences: int, draws: int = 8) -> Record:
         """Marginal NELBO of held-out sequences, as many as there are at most.
@@ -217,8 +226,10 @@ class Evaluation:
         cell = self.records.likelihood(sequences, NETWORK, estimator="stratified", draws=draws)
         if kept := self.kept(cell):
             return kept
-        metrics = likelihood(self.run, sequences, draws, self.seed, self.batch_size)
-        return self.records.write(cell, metrics)
+        metrics = likelihood(
+            self.run, sequences, draws, self.seed, self.batch_size, processes=self.processes
+        )
+        return self.keep(cell, metrics)
 
     def _own_likelihood(self, sequences: int, draws: int) -> Record:
         exact = is_exact(self.run)
@@ -226,9 +237,9 @@ class Evaluation:
         cell = self.records.likelihood(sequences, NETWORK, estimator=how)
         if kept := self.kept(cell):
             return kept
-        nelbo = held_out_nats(self.run, draws, self.seed, sequences)
+        nelbo = held_out_nats(self.run, draws, self.seed, sequences, self.processes)
         eps = None if exact else float(self.run.config.training.sampling_eps)
-        return self.records.write(cell, nelbo_estimates(nelbo, eps))
+        return self.keep(cell, nelbo_estimates(nelbo, eps))
 
     @property
     def batch_of_loss(self) -> int:
@@ -247,8 +258,8 @@ class Evaluation:
         cell = Cell(FEW_STEP, FEW_STEP, cell.settings)
         if kept := self.kept(cell):
             return kept
-        found = few_step(self.run, steps, sequences, self.seed)
-        return self.records.write(cell, found.estimates)
+        found = few_step(self.run, steps, sequences, self.seed, processes=self.processes)
+        return self.keep(cell, found.estimates)
 
     def drop_one(self, sequences: int, steps: Sequence[int]) -> Record | None:
         """Few-step likelihood with each component taken away; None where there is only one."""
@@ -261,7 +272,8 @@ class Evaluation:
         cell = Cell(LIKELIHOOD, DROP_ONE, settings)
         if kept := self.kept(cell):
             return kept
-        return self.records.write(cell, drop_one(self.run, steps, sequences, self.seed))
+        metrics = drop_one(self.run, steps, sequences, self.seed, self.processes)
+        return self.keep(cell, metrics)
 
     def information(self, steps: int, trajectories: int = 8, draws: int = 2048) -> Record:
         """I(k), TC and router entropy at the start and along trajectories of J steps."""
@@ -274,8 +286,10 @@ class Evaluation:
         cell = Cell(INFORMATION, INFORMATION, settings)
         if kept := self.kept(cell):
             return kept
-        metrics = latent_information(self.run, steps, trajectories, draws, self.seed)
-        return self.records.write(cell, metrics)
+        metrics = self.processes.by_first(
+            lambda: latent_information(self.run, steps, trajectories, draws, self.seed)
+        )
+        return self.keep(cell, metrics)
 
     def ends(self) -> list[Record]:
         """Held-out text, and the same with its words shuffled."""
@@ -286,12 +300,14 @@ class Evaluation:
         if len(kept) == len(cells):
             return kept
         ends = both_ends(self.run, self.quality, self.samples, self.seed)
-        return [self.records.write(cell, ends[cell.row]) for cell in cells]
+        return [self.keep(cell, ends[cell.row]) for cell in cells]
 
     def draw(self, settings: Mapping[str, Any], steps: int) -> Decoded:
         """The samples of a cell."""
         label = f"{row_name(settings)} J={steps}"
-        return self.run.sample(settings, steps, self.samples, self.seed, self.batch_size, label)
+        return self.run.sample(
+            settings, steps, self.samples, self.seed, self.batch_size, label, self.processes
+        )
 
     def _mauve(self, ids_SL: Tensor, featurizer: str) -> Estimate:
         """MAUVE against as many held-out texts."""
@@ -300,7 +316,9 @@ class Evaluation:
         held_out = decode_samples(tokenizer, real_text(self.run, len(texts))[0])
         device = next(self.run.module.backbone.parameters()).device
         length = int(self.run.config.model.length)
-        return mauve(texts, held_out, featurizer, length, self.seed, device, self.batch_size)
+        return self.processes.by_first(
+            lambda: mauve(texts, held_out, featurizer, length, self.seed, device, self.batch_size)
+        )
 
     def entropy_of(self, components: int, row: str, steps: int) -> float | None:
         """Pooled entropy in another model's record of the same corpus, if it is there.

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.errors import UserError
@@ -26,9 +25,10 @@ from lkf_plugin.likelihood.network_steps import NetworkSteps
 from lkf_plugin.likelihood.replay import find_rule, replay
 from lkf_plugin.likelihood.step_model import StepLawModel, StepModel
 from lkf_plugin.methods.method import METHODS, method_name
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.runs.load import LoadedRun, use_average
-from lkf_plugin.runs.processes import Processes
+from lkf_plugin.runs.processes import join
 
 
 class FewStep(NamedTuple):
@@ -100,7 +100,7 @@ def few_step(
     seed: int = 0,
     paths: int = 1,
     progress: bool = True,
-    processes: Processes | None = None,
+    processes: Processes = ALONE,
     rule: str | None = None,
 ) -> FewStep:
     """Bounds of the first held-out sequences at each number of steps.
@@ -115,19 +115,15 @@ def few_step(
         processes: that share the batches, each of which is the same for any number of them.
         rule: of ``likelihood.replay``, for exact likelihoods under its order as well.
     """
-    model, processes = step_model(run), processes or Processes()
+    model = step_model(run)
     x_BL, free_BL, tokens_B, seed_B = held_out(run, num_sequences, seed)
     batch_rows = int(run.config.loader.eval_batch_size)
-    firsts = list(range(0, len(x_BL), batch_rows))[processes.rank :: processes.count]
-    bar = tqdm(
-        [(first, J) for first in firsts for J in steps], desc="few-step likelihood", unit="batch",
-        leave=False, disable=None if progress and processes.rank == 0 else True,
-    )  # fmt: skip
     names = ["nll@{}", "nll_frozen@{}"] if model.holds_latent else ["nll@{}"]
     by_law = None if rule is None else with_law(model, run)
     names += [] if by_law is None else ["nll_replay@{}", "nll_replay_frozen@{}"]
-    own: dict[tuple[int, int], list[list[float]]] = {}
-    for first, J in bar:
+
+    def of_batch(job: tuple[int, int]) -> list[list[float]]:
+        first, J = job
         part = slice(first, first + batch_rows)
         x_RL, free_RL = x_BL[part], free_BL[part]
         seed_R = seed_B[part]
@@ -135,11 +131,14 @@ def few_step(
         nats = list(both if model.holds_latent else both[:1])
         if by_law is not None and rule is not None:
             nats += replay(by_law, x_RL, J, find_rule(rule), free_RL)
-        own[J, first] = [nats_R.tolist() for nats_R in nats]
-    known = {key: value for one in processes.gathered(own) for key, value in one.items()}
+        return [nats_R.tolist() for nats_R in nats]
+
+    jobs = [(first, J) for first in range(0, len(x_BL), batch_rows) for J in steps]
+    title = "few-step likelihood" if progress else None
+    known = dict(zip(jobs, processes.dealt(jobs, of_batch, title), strict=True))
     bounds = FewStep({}, {"tokens": tokens_B.tolist()})
     for J in steps:
-        parts = [known[J, first] for first in range(0, len(x_BL), batch_rows)]
+        parts = [known[first, J] for first in range(0, len(x_BL), batch_rows)]
         for kind, name in enumerate(names):
             nats_B = [value for part in parts for value in part[kind]]
             bounds.estimates[name.format(J)] = ratio_per_token(np.array(nats_B), tokens_B)
@@ -157,6 +156,6 @@ def few_step_of_validation(run: LoadedRun, num_sequences: int) -> FewStep | None
         return None
     use_average(run.module)
     rule = run.config.eval.get("replay")
-    with Processes.join() as processes:
+    with join() as processes:
         seed = int(run.config.seed)
         return few_step(run, list(steps), num_sequences, seed, processes=processes, rule=rule)

@@ -15,6 +15,7 @@ from lkf_plugin.information.laws import network_law
 from lkf_plugin.information.step import StepInformation, step_information
 from lkf_plugin.likelihood.network_steps import NetworkSteps
 from lkf_plugin.objective.diagnostics import dead_threshold
+from lkf_plugin.progress import bar
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 from lkf_plugin.runs.load import LoadedRun
 
@@ -83,7 +84,7 @@ def latent_information(
         component_R.to(device),
         mix(seed, torch.arange(trajectories, device=device)),
     )
-    for j in range(1, num_steps):
+    for j in bar(range(1, num_steps), "information", "step"):
         engine.run_step(rollouts)
         t = 1 - engine.tau[j]
         seen = [information_at(x_1L, t, max(draws // 4, 1)) for x_1L in rollouts.x_RL.split(1)]

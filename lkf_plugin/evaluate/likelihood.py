@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lkf_plugin.decode.noise import Stream, mix, uniforms
 from lkf_plugin.decode.scores import scoring_objective
@@ -23,6 +22,7 @@ from lkf_plugin.kernel import entropy
 from lkf_plugin.latents.structure import in_double
 from lkf_plugin.objective.draws import CounterDraws
 from lkf_plugin.objective.likelihood import marginal_nll
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
 from lkf_plugin.runs.load import LoadedRun
 
@@ -37,6 +37,7 @@ def likelihood(
     seed: int = 0,
     batch_size: int = 32,
     progress: bool = True,
+    processes: Processes = ALONE,
 ) -> dict[str, Estimate]:
     """Monte Carlo NELBO of the first held-out sequences, each under ``draws`` stratified times.
 
@@ -54,24 +55,28 @@ def likelihood(
     assert rows is not None
     count = min(num_sequences, len(rows))
     device = next(run.module.backbone.parameters()).device
-    nll_S, mixed_S = np.zeros(count), np.zeros(count)
-    tokens_S = np.zeros(count)
-    decile_values: list[list[float]] = [[] for _ in range(DECILES)]
-    for first in tqdm(
-        range(0, count, batch_size), desc="likelihood", unit="batch", leave=False,
-        disable=None if progress else True,
-    ):  # fmt: skip
+
+    def of_batch(first: int) -> tuple[np.ndarray, list[tuple[float, float]]]:
+        """NELBO, objective and tokens of each sequence [3, B]; (tau, H(gamma)) of each draw."""
         chunk = rows[first : min(first + batch_size, count)]
         x_BL = torch.as_tensor(chunk["input_ids"]).to(device)
         valid_BL = torch.as_tensor(chunk["attention_mask"]).to(device) > 0
-        place = slice(first, first + len(x_BL))
-        tokens_S[place] = valid_BL.sum(-1).cpu().numpy()
+        sums_3B = np.zeros((3, len(x_BL)))
+        entropies: list[tuple[float, float]] = []
+        sums_3B[2] = valid_BL.sum(-1).cpu().numpy()
         seed_B = mix(seed, first + torch.arange(len(x_BL), device=device))
         for one in nats_of_draws(run, x_BL, valid_BL, seed_B, draws):
-            nll_S[place] += one.marginal_B.cpu().numpy() / draws
-            mixed_S[place] += one.mixture_B.cpu().numpy() / draws
-            for tau, value in zip(one.tau_B.tolist(), one.entropy_B.tolist(), strict=True):
-                decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
+            sums_3B[0] += one.marginal_B.cpu().numpy() / draws
+            sums_3B[1] += one.mixture_B.cpu().numpy() / draws
+            entropies += zip(one.tau_B.tolist(), one.entropy_B.tolist(), strict=True)
+        return sums_3B, entropies
+
+    title = "likelihood" if progress else None
+    parts = processes.dealt(range(0, count, batch_size), of_batch, title)
+    nll_S, mixed_S, tokens_S = np.concatenate([sums_3B for sums_3B, _ in parts], 1)
+    decile_values: list[list[float]] = [[] for _ in range(DECILES)]
+    for tau, value in (pair for _, entropies in parts for pair in entropies):
+        decile_values[min(int(tau * DECILES), DECILES - 1)].append(value)
     estimates = nelbo_estimates(ratio_per_token(nll_S, tokens_S), eps)
     estimates["mixture_objective"] = ratio_per_token(mixed_S, tokens_S)
     for i, values in enumerate(decile_values):

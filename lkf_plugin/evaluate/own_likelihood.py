@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 
 from lkf_plugin.data import valid_loader
 from lkf_plugin.evaluate.likelihood import ratio_per_token
 from lkf_plugin.methods.method import method_of
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 from lkf_plugin.runs.load import LoadedRun
 from lkf_plugin.train.seeding import seed_position
@@ -19,7 +22,13 @@ def is_exact(run: LoadedRun) -> bool:
 
 
 @torch.no_grad()
-def held_out_nats(run: LoadedRun, passes: int, seed: int, sequences: int | None = None) -> Estimate:
+def held_out_nats(
+    run: LoadedRun,
+    passes: int,
+    seed: int,
+    sequences: int | None = None,
+    processes: Processes = ALONE,
+) -> Estimate:
     """NELBO (AR: exact) in nats per token with its standard error.
 
     A text's values over the passes are averaged first; texts are the independent unit. Padding
@@ -30,27 +39,31 @@ def held_out_nats(run: LoadedRun, passes: int, seed: int, sequences: int | None 
         passes: draws of time and noise per text; an exact likelihood needs one.
         seed: of the draws.
         sequences: the first so many; None is all.
+        processes: that share the batches.
     """
     passes = 1 if is_exact(run) else passes
     device = next(run.module.backbone.parameters()).device
+    size = int(run.config.loader.eval_batch_size)
+    loader = valid_loader(run.prepared, batch_size=size)
+    batches = list(loader if sequences is None else itertools.islice(loader, -(-sequences // size)))
+
+    def of_batch(job: tuple[int, int]) -> np.ndarray:
+        """Nats and counted tokens of each text of a batch in one pass [2, B]."""
+        index, i = job
+        ids, mask = (batches[i][name].to(device) for name in ("input_ids", "attention_mask"))
+        seed_position(seed, "compare", index, i)
+        losses = run.module._loss(ids, mask)
+        weights = losses.token_mask.double()
+        nats_B = (losses.nlls.double() * weights).sum(-1)
+        return torch.stack((nats_B, weights.sum(-1))).cpu().numpy()
+
+    jobs = [(index, i) for index in range(passes) for i in range(len(batches))]
+    parts = processes.dealt(jobs, of_batch, "likelihood")
     per_text = tokens = np.zeros(0)
     for index in range(passes):
-        nats: list[torch.Tensor] = []
-        counts: list[torch.Tensor] = []
-        batches = valid_loader(run.prepared, batch_size=run.config.loader.eval_batch_size)
-        for i, data in enumerate(batches):
-            left = None if sequences is None else sequences - sum(len(one) for one in counts)
-            if left == 0:
-                break
-            ids, mask = (data[name].to(device) for name in ("input_ids", "attention_mask"))
-            seed_position(seed, "compare", index, i)
-            losses = run.module._loss(ids, mask)
-            weights = losses.token_mask.double()
-            nats.append((losses.nlls.double() * weights).sum(-1)[:left].cpu())
-            counts.append(weights.sum(-1)[:left].cpu())
-        tokens = torch.cat(counts).numpy()
-        found = torch.cat(nats).numpy() / passes
-        per_text = found if index == 0 else per_text + found
+        of_pass = np.concatenate(parts[index * len(batches) : (index + 1) * len(batches)], 1)
+        nats, tokens = of_pass[:, :sequences]
+        per_text = nats / passes if index == 0 else per_text + nats / passes
     if bool((tokens == tokens[0]).all()):
         return mean_and_error(per_text / tokens)
     return ratio_per_token(per_text, tokens)

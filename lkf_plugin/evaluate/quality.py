@@ -18,6 +18,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.diversity import as_sequences, diversity
 from lkf_plugin.evaluate.identity import judge_of
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.estimate import Estimate, mean_and_error
 
 
@@ -59,6 +60,7 @@ class TextQuality:
         length: judge tokens a sample is truncated to: L of the model.
         batch_size: of the judge.
         self_bleu_subset: texts that enter self-BLEU; 0 leaves it out.
+        processes: that share the judge's work.
     """
 
     tokenizer: Any
@@ -66,6 +68,7 @@ class TextQuality:
     length: int
     batch_size: int = 8
     self_bleu_subset: int = 100
+    processes: Processes = ALONE
     higher_is_better: bool = False
 
     @property
@@ -83,7 +86,8 @@ class TextQuality:
         """The judge's perplexity of texts."""
         if self.judge is None:
             return None
-        return self.judge.score(texts, self.length, self.batch_size).estimate()
+        score = self.judge.score(texts, self.length, self.batch_size, processes=self.processes)
+        return score.estimate()
 
     def measure(self, ids_SL: Tensor) -> dict[str, Estimate]:
         return self.measure_texts(as_sequences(ids_SL), decode_samples(self.tokenizer, ids_SL))
@@ -154,6 +158,7 @@ def quality_for(
     device: str = "cpu",
     self_bleu_subset: int = 100,
     batch_size: int = 8,
+    processes: Processes = ALONE,
 ) -> Quality:
     """What judges samples of a run's corpus.
 
@@ -164,6 +169,7 @@ def quality_for(
         device: of the judge.
         self_bleu_subset: texts that enter self-BLEU.
         batch_size: of the judge.
+        processes: that share the judge's work.
 
     Raises:
         UserError: a judge for a corpus whose own rule says what is right, or no sacrebleu.
@@ -179,7 +185,7 @@ def quality_for(
             )
         return RuleQuality(tokenizer, length, rule, self_bleu_subset)
     model = open_judge(judge, device) if judge else None
-    return TextQuality(tokenizer, model, length, batch_size, self_bleu_subset)
+    return TextQuality(tokenizer, model, length, batch_size, self_bleu_subset, processes=processes)
 
 
 @functools.cache

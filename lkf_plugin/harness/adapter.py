@@ -15,7 +15,6 @@ import torch.distributed as dist
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from lkf_plugin.data.prompt import frame_of
 from lkf_plugin.decode.noise import mix
@@ -23,6 +22,7 @@ from lkf_plugin.decode.sample import sample
 from lkf_plugin.errors import UserError
 from lkf_plugin.harness.pieces import Framing
 from lkf_plugin.harness.scoring import Scorer, ScoringOptions
+from lkf_plugin.progress import bar
 from lkf_plugin.runs.load import load_run
 
 ANSWER_TOKENS = 64  # where a task does not say
@@ -126,7 +126,7 @@ class LKFHarness(LM):
         return self.framing.answer(decoded.x_GL[0, places].tolist(), until)
 
     def _bar(self, requests: Sequence[Any], name: str, silent: bool) -> Any:
-        return tqdm(requests, desc=name, disable=silent or self.rank != 0)
+        return bar(requests, name, "request", keep=True, shown=not silent)
 
     # --- processes -----------------------------------------------------------------------------
 

@@ -30,10 +30,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from tqdm.auto import tqdm
 
 from lkf_plugin.errors import UserError
 from lkf_plugin.judge import smollm2
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.records.estimate import Estimate, bootstrap_ratio
 
 BOOTSTRAP_REPLICATES = 1000
@@ -145,6 +145,7 @@ class Judge:
         batch_size: int = 8,
         seed: int = 0,
         progress: bool = True,
+        processes: Processes = ALONE,
     ) -> JudgeScore:
         """Scores texts by the rules at the top of this module.
 
@@ -154,6 +155,7 @@ class Judge:
             batch_size: texts a forward pass.
             seed: of the bootstrap that gives the standard error.
             progress: show a progress bar (only on a terminal).
+            processes: that share the batches; each has its own copy of the judge.
 
         Raises:
             UserError: if no text has two tokens, or ``max_length`` exceeds the judge's context.
@@ -177,13 +179,14 @@ class Judge:
             )
         # Neighbours of like length share a batch, which saves most of the padding.
         order = sorted(np.flatnonzero(count_S).tolist(), key=lambda index: -len(ids[index]))
-        with tqdm(
-            total=len(order), desc=self.label, unit="text", disable=None if progress else True
-        ) as bar:
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
-                nll_S[chosen] = self._batch_nll([ids[index] for index in chosen])
-                bar.update(len(chosen))
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+        def nll_of(chosen: list[int]) -> np.ndarray:
+            return self._batch_nll([ids[index] for index in chosen])
+
+        title = self.label if progress else None
+        for chosen, nll_B in zip(batches, processes.dealt(batches, nll_of, title), strict=True):
+            nll_S[chosen] = nll_B
         nll, tokens = float(nll_S.sum()), int(count_S.sum())
         draws = np.exp(bootstrap_ratio(nll_S, count_S, BOOTSTRAP_REPLICATES, seed))
         return JudgeScore(

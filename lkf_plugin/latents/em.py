@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lkf_plugin.latents.structure import Posterior, Structure, expected_log_prior, log_shares
+from lkf_plugin.progress import bar
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def fit(
         structure.maximize(start, tied),
         _emissions(unigram_V1 * (0.5 * noise_PVM).exp()),
     )
-    for _ in range(rounds):
+    for _ in bar(range(rounds), "EM", "round"):
         law = _round(law, x_NL, unigram_V1, tied, smoothing, window_batch)
     return law
 

@@ -9,20 +9,21 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, open_dict
-from tqdm import tqdm
 
 from lkf_plugin.data import PreparedData
 from lkf_plugin.data.corpus import CORPORA
 from lkf_plugin.data.prompt import frame_of, prompt_ids
 from lkf_plugin.decode.policy import Decoded
 from lkf_plugin.decode.registry import HOST_SAMPLER
-from lkf_plugin.decode.sample import sample_numbers, share, uses_own_sampler
+from lkf_plugin.decode.sample import uses_own_sampler
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.quality import Quality, TextQuality, quality_for
 from lkf_plugin.evaluate.run_records import RunRecords
 from lkf_plugin.evaluate.validation import RECORDS, provenance
 from lkf_plugin.judge.judge import Judge, JudgeScore, decode_samples
 from lkf_plugin.methods.method import method_of
+from lkf_plugin.processes import Processes
+from lkf_plugin.progress import bar
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import evaluation_name
 from lkf_plugin.runs.common import (
@@ -39,7 +40,7 @@ from lkf_plugin.runs.evaluated import (
     say_loaded,
 )
 from lkf_plugin.runs.load import LoadedRun, use_average
-from lkf_plugin.runs.processes import Processes
+from lkf_plugin.runs.processes import join
 from lkf_plugin.runs.settings import flatten, plain, write_or_keep
 from lkf_plugin.train.checkpoint import share_file
 from lkf_plugin.train.seeding import seed_position
@@ -52,12 +53,12 @@ def sample_eval(config: DictConfig, host: str) -> dict[str, Any]:
     ``sample_eval.json`` in the run folder are the newest. Samples of whole texts also leave a
     record, one file per policy and J, for the tables. If they cannot be written after all, they
     are kept in the system's folder for temporary files. Started in
-    several processes (``torchrun``), each draws its share; the first one writes.
+    several processes (``torchrun``), each draws and judges its share; the first one writes.
 
     Returns:
         The contents of ``sample_eval.json``.
     """
-    with Processes.join() as processes:
+    with join() as processes:
         return _sample_eval(config, host, processes)
 
 
@@ -78,20 +79,23 @@ def _sample_eval(config: DictConfig, host: str, processes: Processes) -> dict[st
     source = provenance(config, prepared, module, path, run.step)
     semi_ar = config.sampling.semi_ar
     policy = HOST_SAMPLER if semi_ar else module.sampler_of(config.decode.policy)
-    samples, decoded = _draw(config, module, device, prepared.tokenizer, processes)
-    if processes.rank:
-        return {}
+    samples, decoded = _draw(run, device, processes)
     folder = Path(config.run_dir)
     steps = config.sampling.steps if method_of(config).uses_steps else None
     name = evaluation_name(flatten(plain(config)), source["checkpoint_sha256"], policy, steps=steps)
     rows = [dataclasses.asdict(sample) for sample in samples]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     target = folder / "samples" / f"{name}.jsonl"
-    write_or_keep(target, lines)
-    share_file(target, folder / "samples.jsonl")
-    for row in rows[: config.sampling.num_sample_log]:
-        print(f"--- {row['text']}")
-    score = _score(config, judge, [sample.text for sample in samples])
+    if processes.first:  # before the judge, which may fail
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_or_keep(target, lines)
+        share_file(target, folder / "samples.jsonl")
+        for row in rows[: config.sampling.num_sample_log]:
+            print(f"--- {row['text']}")
+    score = _score(config, judge, [sample.text for sample in samples], processes)
+    if not processes.first:
+        return {}
+    if score is not None:
+        print(f"{score.metric} {score.ppl:.4f} over {score.tokens} tokens")
     estimates = _measure(quality, samples, score)
     report: dict[str, Any] = {
         "metrics": _judged(judge, score),
@@ -167,22 +171,18 @@ class Sample:
 
 
 def _draw(
-    config: DictConfig, module: Any, device: torch.device, tokenizer: Any, processes: Processes
+    run: LoadedRun, device: torch.device, processes: Processes
 ) -> tuple[list[Sample], Decoded | None]:
     """Samples of all processes, and how they came about (None for semi-AR)."""
+    config, module, tokenizer = run.config, run.module, run.prepared.tokenizer
     sampling, batch = config.sampling, config.loader.eval_batch_size
     if sampling.semi_ar:
         return _draw_semi_ar(config, module, device), None
-    start_L = module._sample_prior(1, config.model.length)[0].to(device)
-    numbers = share(sampling.num_sample_batches * batch, processes.rank, processes.count)
-    own = None
-    if numbers:  # there may be more processes than samples
-        with autocast(config, device):
-            own = sample_numbers(
-                module, start_L, config.decode, config.seed, numbers, sampling.steps, batch,
-                "sampling",
-            )  # fmt: skip
-    decoded = processes.joined(own)
+    count = sampling.num_sample_batches * batch
+    with autocast(config, device):
+        decoded = run.sample(
+            config.decode, sampling.steps, count, config.seed, batch, "sampling", processes
+        )
     texts = decode_samples(tokenizer, decoded.x_GL)
     ids_G = decoded.x_GL.tolist()
     component_G: list[int | None] = decoded.component_G.tolist()
@@ -215,7 +215,7 @@ def uses_components(config: DictConfig, module: Any) -> bool:
 def _draw_semi_ar(config: DictConfig, module: Any, device: torch.device) -> list[Sample]:
     """MDLM's strides; they depend on the batch size, and leave no record."""
     sampling, samples = config.sampling, []
-    for i in tqdm(range(sampling.num_sample_batches), desc="sampling", unit="batch"):
+    for i in bar(range(sampling.num_sample_batches), "sampling", "batch"):
         seed_position(config.seed, "sample", i, 0)
         with autocast(config, device):
             _, texts, _ = module.restore_model_and_semi_ar_sample(
@@ -247,14 +247,14 @@ def _judges(
     return quality, Judge(name, device=device) if name and by_grammar else quality.judge
 
 
-def _score(config: DictConfig, judge: Judge | None, texts: list[str]) -> JudgeScore | None:
+def _score(
+    config: DictConfig, judge: Judge | None, texts: list[str], processes: Processes
+) -> JudgeScore | None:
     if judge is None:
         return None
-    score = judge.score(
-        texts, max_length=config.model.length, batch_size=config.eval.perplexity_batch_size
+    return judge.score(
+        texts, config.model.length, config.eval.perplexity_batch_size, processes=processes
     )
-    print(f"{score.metric} {score.ppl:.4f} over {score.tokens} tokens")
-    return score
 
 
 def _judged(judge: Judge | None, score: JudgeScore | None) -> dict[str, Any]:

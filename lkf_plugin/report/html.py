@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lkf_plugin import __version__
+from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.report.latent_sections import (
@@ -21,6 +22,7 @@ from lkf_plugin.report.latent_sections import (
     components_section,
     few_step_section,
     in_blocks,
+    several,
 )
 from lkf_plugin.report.made_by import likelihood_command, samples_command, training_command
 from lkf_plugin.report.markup import escaped, table
@@ -29,6 +31,7 @@ from lkf_plugin.report.svg import COLORS, Axis, Series, chart
 from lkf_plugin.report.tables import quality_table, run_table
 
 SHOWN_SAMPLES = 3  # of each evaluation
+UNITS = {VALID: "share of samples", "entropy": "nats"}  # of the figures drawn
 LONGEST_TEXT = 1500  # characters of a sample
 MOST_POINTS = 400  # of a training curve
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -179,8 +182,9 @@ def _quality(side: SideBySide) -> str:
         steps = Axis("steps J", log=True, ticks=every)
         values = [one.value for points in lines.values() for one in points.values()]
         log = name.startswith("gen_ppl") and all(v > 0 and math.isfinite(v) for v in values)
-        charts.append(chart(f"{name} against steps", series, steps, Axis(name, log)))
-        tables += [f"<h3>{escaped(name)}</h3>", table(*quality_table(side, name))]
+        label = f"{name}, {UNITS[name]}" if name in UNITS else name
+        charts.append(chart(f"{name} against steps", series, steps, Axis(label, log)))
+        tables += [f"<h3>{escaped(label)}</h3>", table(*quality_table(side, name))]
     note = (
         '<p class="quiet">A quality figure means something beside the entropy of the same samples: '
         "low perplexity at low entropy is repetition.</p>"
@@ -205,7 +209,7 @@ def _samples(side: SideBySide, folder: Path) -> str:
                 f"<details{' open' if not shown else ''}><summary>{escaped(one.get('policy'))}, "
                 f"J = {escaped(one['sampling_steps'])}, seed {escaped(one.get('seed'))}"
                 f"{escaped(prompt)}</summary>",
-                *(_sample(row) for row in rows),
+                *(_sample(row, several(run)) for row in rows),
                 commands.html(),
                 "</details>",
             ]
@@ -214,21 +218,24 @@ def _samples(side: SideBySide, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def _sample(row: dict[str, Any]) -> str:
-    """One sample in its component's colour; with latents per block, each block in its own."""
+def _sample(row: dict[str, Any], several: bool = True) -> str:
+    """One sample in its component's colour; with latents per block, each block in its own.
+
+    Args:
+        row: of ``samples.jsonl``.
+        several: whether the run has more than one component.
+    """
     component, said = row.get("component"), str(row.get("text", ""))
     cut = said if len(said) <= LONGEST_TEXT else f"{said[:LONGEST_TEXT]} …"
     known = isinstance(component, int)
     color = f"s{component % COLORS}" if isinstance(component, int) else "none"
-    who = f"component {component}" if known else "component not noted, or there is one only"
+    who = f"component {component}" if known else "component not noted"
     shown = escaped(cut)
     if blocks := blocks_of(row):
         who += ", blocks " + " ".join(str(one) for one, _ in blocks)
         shown = in_blocks(blocks, LONGEST_TEXT, COLORS)
-    return (
-        f'<div class="sample {color}"><div class="who">{who}</div>'
-        f'<div class="text">{shown}</div></div>'
-    )
+    who = f'<div class="who">{who}</div>' if several else ""
+    return f'<div class="sample {color}">{who}<div class="text">{shown}</div></div>'
 
 
 def _commands(side: SideBySide, folder: Path) -> str:

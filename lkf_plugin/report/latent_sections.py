@@ -41,9 +41,9 @@ def few_step_section(side: SideBySide) -> str:
     steps = sorted({J for points in known.values() for J in points})
     axes = Axis("steps J", log=True, ticks=steps), Axis("nats per token")
     note = (
-        '<p class="quiet">The few-step NELBO bounds the likelihood of the J-step sampler on '
-        "held-out text (<code>lkf eval RUN eval.steps=[1,2,4,8]</code>): lower is better, no "
-        "judge. The latent is redrawn in every step, or drawn once (frozen).</p>"
+        '<p class="quiet">The few-step NELBO, in nats per token, bounds the likelihood of the '
+        "J-step sampler on held-out text (<code>lkf eval RUN eval.steps=[1,2,4,8]</code>): lower "
+        "is better, no judge. The latent is redrawn in every step, or drawn once (frozen).</p>"
     )
     drawn = f'<div class="charts">{chart("Few-step NELBO", series, *axes)}</div>'
     return "\n".join([drawn, note, table(*few_step_table(side))])
@@ -69,6 +69,12 @@ def components_section(side: SideBySide, folder: Path) -> str:
         "picked or not (<code>scripts/evaluate.py</code>).</p>"
     )
     return "\n".join([note, *parts])
+
+
+def several(run: Run) -> bool:
+    """Whether a run has more than one component, of its sequences or of their blocks."""
+    counts = (run.settings.get(f"model.{key}") for key in ("num_components", "block_components"))
+    return any(isinstance(count, int) and count > 1 for count in counts)
 
 
 def _of_samples(run: Run, place: Path) -> list[str]:
@@ -113,10 +119,13 @@ def _of_record(record: Record) -> str:
 def _shares(title: str, shares: Sequence[float], alone: dict[int, tuple[str, Estimate]]) -> str:
     """A table with a bar for each component, in its colour."""
     metric = next((name for name, _ in alone.values()), None)
-    columns = ["component", "share"] + ([f"{metric} alone"] if metric else [])
+    columns = ["component", *([f"{metric} alone"] if metric else []), "share"]
     rows = [
-        [str(k), f"{share:.3f}"]
-        + ([with_error(alone[k][1]) if k in alone else ""] if metric else [])
+        [
+            str(k),
+            *([with_error(alone[k][1]) if k in alone else ""] if metric else []),
+            f"{share:.3f}",  # beside its bar
+        ]
         for k, share in enumerate(shares)
     ]
     bars = [

@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40
 COLORS = 8  # classes s0 to s7 of the style
 MARKS = ("circle", "square", "diamond", "triangle")
+APART, WIDEST = 5.0, 24.0  # pixels between error bars at one x, and from the first to the last
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def chart(title: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
         f"<figure><figcaption>{html.escape(title)}</figcaption>",
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">',
         *_axes(x, y, xs, ys, to_x, to_y),
-        *(_line(one, to_x, to_y, x, y) for one in shown),
+        *(_line(one, to_x, to_y, x, y, by) for one, by in zip(shown, shifts(shown), strict=True)),
         "</svg>",
         '<ul class="legend">',
         *(f"<li>{_key(one)}{html.escape(one.label)}</li>" for one in shown),
@@ -88,6 +89,14 @@ def _ends(point: tuple[float, float, float | None], y: Axis) -> tuple[float, flo
     if not se or not math.isfinite(se) or (y.log and value <= se):
         return value, value
     return value - se, value + se
+
+
+def shifts(series: Sequence[Series]) -> list[float]:
+    """Pixels by which each line stands beside its x, so that no error bar hides another."""
+    barred = [i for i, one in enumerate(series) if any(se for _, _, se in one.points)]
+    size = min(APART, WIDEST / max(len(barred) - 1, 1))
+    middle = (len(barred) - 1) / 2
+    return [size * (barred.index(i) - middle) if i in barred else 0.0 for i in range(len(series))]
 
 
 def _scale(values: Sequence[float], log: bool, low: float, high: float) -> Callable[[float], float]:
@@ -153,13 +162,18 @@ def ticks(low: float, high: float, log: bool) -> list[float]:
 
 
 def _line(
-    one: Series, to_x: Callable[[float], float], to_y: Callable[[float], float], x: Axis, y: Axis
+    one: Series,
+    to_x: Callable[[float], float],
+    to_y: Callable[[float], float],
+    x: Axis,
+    y: Axis,
+    shift: float,
 ) -> str:
-    path = " ".join(f"{to_x(p[0]):.1f},{to_y(p[1]):.1f}" for p in one.points)
+    path = " ".join(f"{to_x(p[0]) + shift:.1f},{to_y(p[1]):.1f}" for p in one.points)
     dashed = ' class="dashed"' if one.dashed else ""
     parts = [f'<g class="s{one.color % COLORS}"><polyline points="{path}"{dashed}/>']
     for px, py, se in one.points if one.mark is not None else ():
-        at_x, at_y = to_x(px), to_y(py)
+        at_x, at_y = to_x(px) + shift, to_y(py)
         low, high = (to_y(value) for value in _ends((px, py, se), y))
         if low != high:
             parts.append(f'<line x1="{at_x:.1f}" y1="{low:.1f}" x2="{at_x:.1f}" y2="{high:.1f}"/>')

@@ -14,8 +14,9 @@ from lkf_plugin.config import register_resolvers
 from lkf_plugin.data import PreparedData
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.sample import sample_numbers
+from lkf_plugin.decode.sample import joined, sample_numbers, share
 from lkf_plugin.errors import UserError
+from lkf_plugin.processes import ALONE, Processes
 from lkf_plugin.runs.common import build_module, load_weights
 from lkf_plugin.runs.evaluated import open_checkpoint, prepare_in_its_tokenizer, say_loaded
 from lkf_plugin.runs.settings import load_settings
@@ -52,13 +53,23 @@ class LoadedRun:
         seed: int,
         batch_size: int = 64,
         progress: str | None = None,
+        processes: Processes = ALONE,
     ) -> Decoded:
-        """The first samples under a seed, on the CPU; see ``decode.sample.sample_numbers``."""
+        """The first samples under a seed, on the CPU, on every process.
+
+        Args:
+            settings, num_steps, seed, batch_size, progress: see ``decode.sample.sample_numbers``.
+            num_samples: how many.
+            processes: each draws consecutive ones.
+        """
         start_L = self.module._sample_prior(1, self.config.model.length)[0].to(self.module.device)
-        numbers = range(num_samples)
-        return sample_numbers(
-            self.module, start_L, settings, seed, numbers, num_steps, batch_size, progress
-        )
+        numbers = share(num_samples, processes.rank, processes.count)
+        own = None
+        if numbers:  # there may be more processes than samples
+            own = sample_numbers(
+                self.module, start_L, settings, seed, numbers, num_steps, batch_size, progress
+            )
+        return joined([part for part in processes.gathered(own) if part is not None])
 
 
 def settings_of_run(folder: str | Path, checkpoint: str | None = None) -> DictConfig:

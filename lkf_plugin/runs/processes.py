@@ -1,73 +1,85 @@
-"""Several processes that share an evaluation, as ``torchrun`` or ``srun`` starts them."""
+"""Joins the processes that ``torchrun`` or ``srun`` has started for one evaluation."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import timedelta
 
-import torch
 import torch.distributed as dist
 from lightning.fabric.plugins.environments import SLURMEnvironment
+from torch.distributed.rendezvous import rendezvous
 
-from lkf_plugin.decode.policy import Decoded
-from lkf_plugin.decode.sample import joined
+from lkf_plugin.errors import UserError
+from lkf_plugin.failures import foreseen
+from lkf_plugin.processes import ALONE, PeerGone, Processes
 from lkf_plugin.ranks import by_srun
 
-T = TypeVar("T")
+# How long one waits for another's part. That of a dead process is not waited for.
+PATIENCE = timedelta(hours=12)
+FAILED = "lkf/failed"  # counter in the store: how many processes have failed
 
 
-@dataclass(frozen=True)
-class Processes:
-    """This process among all.
+@contextlib.contextmanager
+def join() -> Iterator[Processes]:
+    """All processes that WORLD_SIZE, or SLURM's srun, speaks of; one alone where none does.
 
-    Attributes:
-        rank: its number.
-        count: how many there are.
+    Of several, the first that fails says why, in a sentence (a bug: with its traceback), and all
+    leave with a status.
+
+    Raises:
+        SystemExit: after a failure of one of several processes.
+        UserError: they do not find each other.
     """
+    if dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size())
+        return
+    _name_those_of_srun()
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    store = _meet()
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size())
+    except Exception as error:
+        sys.exit(_told(error, store))
+    finally:
+        dist.destroy_process_group()
 
-    rank: int = 0
-    count: int = 1
 
-    @staticmethod
-    @contextlib.contextmanager
-    def join() -> Iterator[Processes]:
-        """All processes that WORLD_SIZE, or SLURM's srun, speaks of; one alone where none does."""
-        _name_those_of_srun()
-        count = int(os.environ.get("WORLD_SIZE", "1"))
-        if count == 1 or dist.is_initialized():
-            known = dist.is_initialized()
-            yield Processes(dist.get_rank(), dist.get_world_size()) if known else Processes()
-            return
-        dist.init_process_group("gloo")
-        try:
-            yield Processes(dist.get_rank(), dist.get_world_size())
-        finally:
-            dist.destroy_process_group()
+def _meet() -> dist.Store:
+    """The store of the new group of processes."""
+    try:
+        store, rank, count = next(rendezvous("env://"))
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']} processes were to meet, and did not ({first}): "
+            "start them by torchrun or srun, or unset WORLD_SIZE."
+        ) from error
+    return store
 
-    def device(self, device: torch.device) -> torch.device:
-        """The accelerator of this process, where there are several."""
-        if device.type != "cuda" or self.count == 1:
-            return device
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
-    def joined(self, decoded: Decoded | None) -> Decoded:
-        """The samples of all processes in the order of their numbers.
+def _told(error: Exception, store: dist.Store) -> int:
+    """Says what went wrong, unless another process has done so already.
 
-        Args:
-            decoded: this process's; None where it has none.
-        """
-        return joined([part for part in self.gathered(decoded) if part is not None])
-
-    def gathered(self, own: T) -> list[T]:
-        """What each process has, in the order of their ranks, on every process."""
-        if self.count == 1:
-            return [own]
-        parts: list[Any] = [None] * self.count
-        dist.all_gather_object(parts, own)
-        return parts
+    Returns:
+        the exit status.
+    """
+    try:
+        speaks = store.add(FAILED, 1) == 1
+    except RuntimeError:  # it went with the process that held it
+        speaks = not isinstance(error, PeerGone)
+    words = foreseen(error)
+    if speaks and (words is None or os.environ.get("LKF_TRACEBACK") == "1"):
+        traceback.print_exception(error)
+    elif speaks and words is not None:
+        print(f"error: {words[0]}", file=sys.stderr, flush=True)
+    return 1 if words is None or isinstance(error, PeerGone) else words[1]
 
 
 def _name_those_of_srun() -> None:

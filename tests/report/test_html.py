@@ -177,6 +177,19 @@ def test_charts_keep_to_their_data() -> None:
     bar = re.findall(r'<g class="s1">.*?<line [^>]*y1="([^"]+)"[^>]*y2="([^"]+)"', text)[0]
     assert svg.TOP <= float(bar[1]) < y1 < float(bar[0]) <= svg.HEIGHT - svg.BOTTOM
     assert svg.chart("t", [svg.Series("none", [])], svg.Axis("x"), svg.Axis("y")) == ""
+
+
+def test_no_error_bar_hides_another() -> None:
+    """Series with errors stand beside each other, the others where they are."""
+    with_errors = [svg.Series(str(i), [(1, 2.0, 0.5), (2, 2.0, 0.5)]) for i in range(3)]
+    bare = svg.Series("bare", [(1, 2.0, None)])
+    assert svg.shifts([with_errors[0], bare, *with_errors[1:]]) == [-5.0, 0.0, 0.0, 5.0]
+    assert svg.shifts([bare]) == [0.0] and svg.shifts(with_errors[:1]) == [0.0]
+    many = svg.shifts(with_errors * 10)
+    assert len(set(many)) == 30 and many[-1] - many[0] == pytest.approx(svg.WIDEST)
+    text = svg.chart("t", with_errors, svg.Axis("x"), svg.Axis("y"))
+    bars = re.findall(r'<line x1="([\d.]+)" y1="[\d.]+" x2="\1" y2="[\d.]+"/><path', text)
+    assert len(set(bars)) == 6
     for low, high, log in (
         (0.1, 7, False),
         (3, 3, False),

@@ -57,6 +57,8 @@ def test_blocks_have_their_own_colours() -> None:
     assert '<span class="block s2" title="component 2">ab</span>' in text
     assert '<span class="block s1" title="component 9">&lt;cd&gt;</span>' in text
     assert "block" not in _sample({"text": "ab", "component": 1})
+    assert "component not noted" in _sample({"text": "ab"})
+    assert "component" not in _sample({"text": "ab"}, several=False)
 
 
 @pytest.mark.parametrize("most, left", [(3, "ab c…"), (9, "ab cd")])
