@@ -337,7 +337,7 @@ class Evaluation:
             )
         (record,) = records
         here = dataclasses.replace(
-            record, name="this run", subject=self.records.subject,
+            record, name="this-run", subject=self.records.subject,
             settings=self.cell(record.settings["decode"], steps).settings,
         )  # fmt: skip
         check_comparable([record, here], f"entropy of {name}")

@@ -55,6 +55,19 @@ def test_what_a_record_holds(tiny_mixture: LoadedRun, tmp_path: Path) -> None:
     assert record.setting("decode.score_draws") == 4 and record.labels["trained_steps"] == 4
 
 
+def test_entropy_of_another_model_is_read_and_what_differs_is_named(
+    tiny_mixture: LoadedRun, tmp_path: Path
+) -> None:
+    made = evaluation(tiny_mixture, tmp_path)
+    record = made.policy(policy_settings("commit"), 2)
+    entropy = record.metrics["pooled_entropy"].value
+    assert made.entropy_of(3, "commit", 2) == entropy
+    assert made.entropy_of(3, "commit", 4) is None
+    fewer = evaluation(tiny_mixture, tmp_path, samples=5)
+    with pytest.raises(UserError, match=f"{record.name} has settings.samples=6 and this-run has"):
+        fewer.entropy_of(3, "commit", 2)
+
+
 def test_kept_records_are_not_made_again(tiny_mixture: LoadedRun, tmp_path: Path) -> None:
     made = evaluation(tiny_mixture, tmp_path)
     settings = policy_settings("commit")
