@@ -134,19 +134,18 @@ def render_targets(starts: Mapping[str, Entries]) -> str:
     """Markdown: a line for each target, the worst start first.
 
     Args:
-        starts: name of a start (a seed, a perturbed one) -> its rows; all hold the same rows.
+        starts: name of a start (a seed, a perturbed one) -> its rows; a row that a start has not is
+            left blank.
     """
-    values: dict[str, list[float]] = {}
-    for entries in starts.values():
+    values: dict[str, dict[str, float]] = {}
+    for start, entries in starts.items():
         for target, value in asked(entries):
-            values.setdefault(target.text, []).append(value)
+            values.setdefault(target.text, {})[start] = value
     lines = []
     for target in TARGETS:
-        if target.text not in values:
-            continue
-        own = values[target.text]
-        worst = target.worst(own)
-        verdict = "" if target.met(worst) else " **missed**"
-        shown = [f"{value:.3f}" for value in own]
-        lines.append([target.text, target.bound, f"{worst:.3f}{verdict}", *shown])
+        if own := values.get(target.text):
+            worst = target.worst(list(own.values()))
+            verdict = "" if target.met(worst) else " **missed**"
+            shown = [f"{own[start]:.3f}" if start in own else "" for start in starts]
+            lines.append([target.text, target.bound, f"{worst:.3f}{verdict}", *shown])
     return markdown_table(["what", "asked", "worst", *starts], lines)

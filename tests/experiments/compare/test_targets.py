@@ -60,6 +60,8 @@ def test_the_worst_start_stands_first_and_a_miss_is_said() -> None:
     missed = f"at least 0 | {0.7 - exact:.3f} **missed** | {values} |"
     assert f"| duo: valid less the closed form of M = 8, J=4 | {missed}" in table
     assert "missed" not in render_targets({"seed 1": duo(0.9)})
+    ragged = render_targets({"seed 1": duo(0.9), "seed 2": {}})
+    assert all(line.count("|") == 6 for line in ragged.splitlines())
     far = render_targets({"seed 1": duo(0.9, excess=-0.05)})
     assert "| at most 0.02 | 0.034 **missed** | 0.034 |" in far
 
@@ -67,7 +69,7 @@ def test_the_worst_start_stands_first_and_a_miss_is_said() -> None:
 def test_the_kept_comparisons_meet_every_target() -> None:
     """Three seeds and a perturbed start."""
     starts = [RECORDS / "agreetext", *sorted((RECORDS / STARTS).iterdir())]
-    assert len(starts) == 3
+    assert len(starts) == 4
     for folder in starts:
         entries = collect(read_records(folder), ROWS)
         missed = [(t.text, value) for t, value in asked(entries) if not t.met(value)]
