@@ -61,17 +61,17 @@ def measure_likelihood(
     if known := records.find(cell):
         return known
     prepared = spread_out(run.prepared, sequences)
-    found = few_step(dataclasses.replace(run, prepared=prepared), steps, sequences, records.seed)
+    few = few_step(dataclasses.replace(run, prepared=prepared), steps, sequences, records.seed)
     whole = prepare(run.config, ("train",))
     law = fitted_law(run.config, run.module.backbone.structure, whole)
     best = held_out(law, windows(prepared.valid))
-    metrics = {**found.estimates, CEILING: best}
+    metrics = {**few.estimates, CEILING: best}
     folder = Path(run.checkpoint).parent
     seconds = cpu_seconds(read_checkpoint(folder / LAST))
     if seconds is not None:
         metrics[TRAINED] = Estimate(seconds)
     labels: dict[str, Any] = {ARM: arm, SEED: int(run.config.seed)}
-    nats = {name: np.round(values, DIGITS).tolist() for name, values in found.sequences.items()}
+    nats = {name: np.round(values, DIGITS).tolist() for name, values in few.sequences.items()}
     return records.write(cell, metrics, series={NATS: nats}, **labels)
 
 

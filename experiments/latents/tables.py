@@ -54,10 +54,10 @@ def read_study(name: str, records: Path) -> list[Measured]:
     Raises:
         UserError: there is none.
     """
-    found = read_records(records)
-    bounds = {_place(one): one for one in found if one.kind == LIKELIHOOD}
+    records_of_study = read_records(records)
+    bounds = {_place(one): one for one in records_of_study if one.kind == LIKELIHOOD}
     drawn: dict[tuple[str, int], dict[int, Record]] = {}
-    for one in found:
+    for one in records_of_study:
         if one.kind != LIKELIHOOD:
             drawn.setdefault(_place(one), {})[int(str(one.labels[STEPS]))] = one
     runs = [

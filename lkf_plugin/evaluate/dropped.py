@@ -66,14 +66,14 @@ class Asked:
 
 def drops(structure: Structure[Any]) -> dict[str, Change]:
     """Everything that can be taken away: ``without[c]``, ``without_sequence[k]``."""
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     if structure.block_components != 1 or structure.sequence_components > 1:
         for c in range(structure.components):
-            found[f"without[{c}]"] = partial(structure.without, component=c)
+            changes[f"without[{c}]"] = partial(structure.without, component=c)
     if structure.has_blocks and structure.sequence_components > 1:
         for k in range(structure.sequence_components):
-            found[f"without_sequence[{k}]"] = partial(without_sequence_latent, k=k)
-    return found
+            changes[f"without_sequence[{k}]"] = partial(without_sequence_latent, k=k)
+    return changes
 
 
 def drop_one(
@@ -100,7 +100,7 @@ def drop_one(
         raise UserError("Nothing can be taken away from a model with one component.")
     x_BL, free_BL, tokens_B, seed_B = held_out(run, num_sequences, seed)
     at_once = int(run.config.loader.eval_batch_size)
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     for num_steps in steps:
         nats: dict[str, list[Tensor]] = {name: [] for name in ("", *changes)}
         for first in range(0, len(x_BL), at_once):
@@ -113,10 +113,10 @@ def drop_one(
                 nats[name].append(under.redrawn_B)
         totals = {name: torch.cat(parts).cpu().numpy() for name, parts in nats.items()}
         whole_B = totals.pop("")
-        found[f"nll@{num_steps}"] = ratio_per_token(whole_B, tokens_B)
+        estimates[f"nll@{num_steps}"] = ratio_per_token(whole_B, tokens_B)
         for name, total_B in totals.items():
-            found |= _of_drop(num_steps, name, total_B, whole_B, tokens_B)
-    return found
+            estimates |= _of_drop(num_steps, name, total_B, whole_B, tokens_B)
+    return estimates
 
 
 def _of_drop(

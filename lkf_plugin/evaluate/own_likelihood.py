@@ -49,8 +49,8 @@ def held_out_nats(run: LoadedRun, passes: int, seed: int, sequences: int | None 
             nats.append((losses.nlls.double() * weights).sum(-1)[:left].cpu())
             counts.append(weights.sum(-1)[:left].cpu())
         tokens = torch.cat(counts).numpy()
-        found = torch.cat(nats).numpy() / passes
-        per_text = found if index == 0 else per_text + found
+        drawn = torch.cat(nats).numpy() / passes
+        per_text = drawn if index == 0 else per_text + drawn
     if bool((tokens == tokens[0]).all()):
         return mean_and_error(per_text / tokens)
     return ratio_per_token(per_text, tokens)
