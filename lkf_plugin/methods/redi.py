@@ -65,7 +65,7 @@ class ReDi(Taught, DUO):
 
     def plan(self) -> PairPlan:
         """Of the present round."""
-        config, settings = self.config, self.settings
+        config, settings, text_PL = self.config, self.settings, self._text_PL
         return PairPlan(
             teacher=weights_digest(self.teacher),
             pairs=settings.pairs,
@@ -76,9 +76,7 @@ class ReDi(Taught, DUO):
             last_pass=settings.last_pass,
             float64_draws=settings.float64_draws,
             seed=self._pair_seed(self.round),
-            texts=""
-            if self._text_PL is None
-            else sha256(self._text_PL.numpy().tobytes()).hexdigest(),
+            texts="" if text_PL is None else sha256(text_PL.numpy().tobytes()).hexdigest(),
         )
 
     def _pair_seed(self, number: int) -> int:
