@@ -18,7 +18,7 @@ from lkf_plugin.methods.duo_curriculum import argmax_signal
 from lkf_plugin.methods.duo_latent import gaussian_latent
 from lkf_plugin.runs.common import build_module
 from tests.golden_arrays import load
-from tests.methods.kills import KEEP
+from tests.methods.kills import KEEP, last
 
 ROUNDS = ("trainer.max_steps=8", "method.rounds=2", "method.base_steps=8", "optim.lr=1e-3")
 RANGE = ("method.gamma_min=null", "method.gamma_max=null")
@@ -106,7 +106,8 @@ def test_who_teaches_the_next_round_and_what_records_say(
         raw = read_checkpoint(folder / "checkpoints" / "step-4.ckpt")["state_dict"]
         same = [torch.equal(raw[f"backbone.{name}"], one) for name, one in teacher.items()]
         assert all(same) == (name == "raw")
-    cli.run(config_of("dcd", *words, f"run_dir={tmp_path / 'raw'}", "mode=ppl_eval"))
+    at_end = (f"run_dir={tmp_path / 'raw'}", f"eval.checkpoint_path={last(tmp_path / 'raw')}")
+    cli.run(config_of("dcd", *words, *at_end, "mode=ppl_eval"))
     report = json.loads((tmp_path / "raw" / "ppl_eval.json").read_text())
     assert "student itself" in report["likelihood_of"] and report["trained_for_steps"] == 2
 

@@ -18,6 +18,7 @@ from lkf_plugin.runs.common import build_module
 from lkf_plugin.runs.load import load_run
 from lkf_plugin.subs import subs_log_probs
 from tests.methods.conftest import LATENT
+from tests.methods.kills import last
 
 ROUNDS = ("trainer.max_steps=8", "method.rounds=2", "method.base_steps=8", "optim.lr=1e-3")
 Runs = Callable[..., DictConfig]
@@ -115,7 +116,7 @@ def test_a_student_comes_back_to_its_teacher(runs) -> None:
 
 def test_the_student_is_a_mixture(runs, tmp_path):
     cli.run(runs("whole"))
-    run = load_run(tmp_path / "whole")
+    run = load_run(tmp_path / "whole", checkpoint=str(last(tmp_path / "whole")))
     drawn = run.sample({"policy": "best_of_m", "score_draws": 1}, 2, 3, seed=0)
     assert drawn.score_GC is not None and drawn.score_GC.shape == (3, 3)
     assert run.module.training_facts()["trained_for_steps"] == 2
