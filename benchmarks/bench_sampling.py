@@ -199,8 +199,8 @@ def main() -> int:
     if BLOCK_STEPS in options.steps:
         at = f", J={BLOCK_STEPS}"
         for name in blocks:
-            found = median_ratio(times[name + at].cpu, times[f"single chain, M=8{at}"].cpu)
-            asked_for.append(target(f"{name}{at}, in single chains (M=8), time", 1.5, found))
+            times_over = median_ratio(times[name + at].cpu, times[f"single chain, M=8{at}"].cpu)
+            asked_for.append(target(f"{name}{at}, in single chains (M=8), time", 1.5, times_over))
     if MAIN_STEPS in options.steps:
         at = f", J={MAIN_STEPS}"
 

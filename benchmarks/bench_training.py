@@ -49,7 +49,7 @@ TIME, PEAK = "time", "peak memory"
 DENSE, SKIPPING, GROWN = "dense, flat", "dense, peaked", "two-phase 1e-3, peaked"
 
 
-class Found(NamedTuple):
+class Measured(NamedTuple):
     """What the processes of some variants measured.
 
     Attributes:
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     facts: dict[str, dict[str, Any]]
 
 
-def measure(cases: dict[str, tuple[Variant, Shape]], rounds: int) -> Found:
+def measure(cases: dict[str, tuple[Variant, Shape]], rounds: int) -> Measured:
     """Each variant in a process of its own, one after the other in every round."""
     arguments = {
         name: json.dumps({"variant": asdict(variant), "shape": shape._asdict()})
@@ -69,7 +69,7 @@ def measure(cases: dict[str, tuple[Variant, Shape]], rounds: int) -> Found:
     }
     with workers(__file__, arguments) as running:
         times = interleaved(running, rounds)
-        return Found(times, {name: worker.facts() for name, worker in running.items()})
+        return Measured(times, {name: worker.facts() for name, worker in running.items()})
 
 
 def be_worker(argument: str) -> None:
@@ -86,7 +86,7 @@ def be_worker(argument: str) -> None:
 
 def main_table(
     sheet: Sheet, variants: dict[str, Variant], shape: Shape, rate: float, rounds: int
-) -> Found:
+) -> Measured:
     """All variants side by side."""
     measured = measure({name: (variant, shape) for name, variant in variants.items()}, rounds)
     times, facts = measured
@@ -213,9 +213,9 @@ TARGETS: list[tuple[str, float, str, str, str]] = [  # label, at most, of what, 
 ]
 
 
-def targets(found: Found) -> list[list[str]]:
+def targets(measured: Measured) -> list[list[str]]:
     """What was asked of a step, and what this run says of the rows that it has."""
-    times, facts = found
+    times, facts = measured
     rows = []
     for label, at_most, what, a, b in TARGETS:
         if a not in times or b not in times:
@@ -253,8 +253,8 @@ def main() -> int:
     rates, rounds = gemm_rate(shape), f"{options.rounds}, of growth {fewer}"
     facts = {"matrix products, GFLOP/s": spelled(rates), "rounds": rounds}
     sheet = Sheet(options.name, "Training step", shape=shape, mask_rate=MASK_RATE, **facts)
-    found = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
-    asked = targets(found)
+    measured = main_table(sheet, variants, shape, max(rates.values()), options.rounds)
+    asked = targets(measured)
     if not options.quick:
         asked += growth_with_components(sheet, fewer)
         growth_with_sizes(sheet, fewer)

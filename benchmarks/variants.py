@@ -131,8 +131,8 @@ def step(module: Any, shape: Shape) -> Callable[[], None]:
 
 
 def gamma_entropy(module: Any) -> str:
-    found = module._extras.get("gamma_entropy") if hasattr(module, "_extras") else None
-    return "" if found is None else f"{found.item():.2f}"
+    entropy = module._extras.get("gamma_entropy") if hasattr(module, "_extras") else None
+    return "" if entropy is None else f"{entropy.item():.2f}"
 
 
 class Kept(NamedTuple):
@@ -150,7 +150,7 @@ class Kept(NamedTuple):
 @contextlib.contextmanager
 def pairs_counted() -> Iterator[list[Kept]]:
     """Collects what each step made inside keeps."""
-    found: list[Kept] = []
+    kept: list[Kept] = []
     original = two_phase.group_weights
 
     def counting(
@@ -159,21 +159,21 @@ def pairs_counted() -> Iterator[list[Kept]]:
         weight_BGM = original(gamma_BGM, plan, apart)
         kept_BGM = (weight_BGM > 0).float()
         passes = kept_BGM.amax(1).sum(-1).mean().item()
-        found.append(Kept(passes, kept_BGM.sum(-1).mean().item()))
+        kept.append(Kept(passes, kept_BGM.sum(-1).mean().item()))
         return weight_BGM
 
     two_phase.group_weights = counting
     try:
-        yield found
+        yield kept
     finally:
         two_phase.group_weights = original
 
 
 def pairs_kept(variant: Variant, run: Callable[[], Any]) -> Kept:
     """What has a backward pass, measured in one step (all components of a dense one)."""
-    with pairs_counted() as found:
+    with pairs_counted() as kept:
         run()
-    return found[0] if found else Kept(variant.M, variant.M)
+    return kept[0] if kept else Kept(variant.M, variant.M)
 
 
 def counted(variant: Variant, shape: Shape, kept: Kept) -> float:

@@ -141,13 +141,13 @@ SOTU |= {
 
 def paper(corpus: str, rows: tuple[str, ...]) -> dict[str, Recipe]:
     """The paper's protocol, which ``configs/experiment`` holds: ``lm1b_sdtt`` and so on."""
-    found = {}
+    recipes = {}
     for row in rows:
         name, _, M = row.partition("-M")
         words = (f"experiment={corpus}_{name}", *((f"model.num_components={M}",) if M else ()))
         teacher, rounds = TEACHERS.get(name, (None, 0))
-        found[row] = Recipe(words, teacher=teacher, rounds=rounds)
-    return found
+        recipes[row] = Recipe(words, teacher=teacher, rounds=rounds)
+    return recipes
 
 
 # of the paper's protocol: who teaches, for how many rounds

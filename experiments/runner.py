@@ -81,8 +81,9 @@ class Run:
     @property
     def needs(self) -> list[tuple[Run, Path, str]]:
         """(run, its checkpoint, name of the note) for all that must be there before."""
-        found = [(self.start, self.start.best, STARTED_FROM)] if self.start else []
-        return found + ([(self.teacher, self.teacher.handed_on, TAUGHT_BY)] if self.teacher else [])
+        started = [(self.start, self.start.best, STARTED_FROM)] if self.start else []
+        taught = [(self.teacher, self.teacher.handed_on, TAUGHT_BY)] if self.teacher else []
+        return started + taught
 
     @property
     def log(self) -> Path:

@@ -1,9 +1,10 @@
-"""No file of this repository holds lines of MDLM, SEDD or DUO.
+"""No file of this repository holds lines of the repositories that it is compared with.
 
 Three lines in a row that also stand in an upstream file count as copied, if they say something: a
 blank line, a comment, an import, a lone bracket or keyword do not. Blanks, quotes and what follows
 a # make no difference.
-Runs for every checkout that $MDLM_HOME, $SEDD_HOME, $DUO_HOME or external/ gives.
+Runs for every checkout that $MDLM_HOME, $SEDD_HOME, $DUO_HOME, $SDTT_HOME, $DI4C_HOME, $REDI_HOME
+or external/ gives.
 """
 
 from __future__ import annotations
@@ -93,10 +94,10 @@ def copied(home: Path, own: Iterable[tuple[str, str]]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", ("mdlm", "sedd", "duo"))
+@pytest.mark.parametrize("name", ("mdlm", "sedd", "duo", "sdtt", "di4c", "redi"))
 def test_no_run_of_lines_is_theirs(name: str) -> None:
     home = Path(os.environ.get(f"{name.upper()}_HOME") or ROOT / "external" / name)
-    if not any(home.glob("*.py")):
+    if not any(home.rglob("*.py")):
         pytest.skip(f"no checkout of {name}: set {name.upper()}_HOME")
     assert copied(home, texts(ROOT, own_files())) == []
 

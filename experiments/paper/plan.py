@@ -80,7 +80,8 @@ def _main(grid: Sequence[int], last: int) -> list[Job]:
     ]
     for M in (1, *MIXTURES):
         model = f"M{M}"
-        jobs += [Job(model, "likelihood"), Job(model, "information", steps=min(last, 8))]
+        jobs += [Job(model, "likelihood"), Job(model, "few_step")]
+        jobs.append(Job(model, "information", steps=min(last, 8)))
     return [*jobs, Job("M1", "ends")]
 
 
@@ -213,7 +214,6 @@ def jobs_of(
             needed |= {job for job in cells if job.model not in main_only}
             continue
         cells += [job for model in models for job in main_of_method(model, grid, grammar)]
-        cells += [Job(f"M{M}", "few_step") for M in (1, *MIXTURES)] if models else []
         for seed in seeds:
             once = "ends" if seed != FIRST_SEED else ""  # of the corpus, not of a training
             needed |= {replace(job, seed=seed) for job in cells if job.kind != once}

@@ -49,11 +49,11 @@ class Corpus:
     @property
     def models(self) -> list[str]:
         """What is measured: ``M8``, ``sedd``, and of a method with rounds each: ``sdtt-r2``."""
-        found = []
+        names = []
         for name, recipe in self.recipes.items():
             ends = [f"-r{number + 1}" for number in range(recipe.rounds)] or [""]
-            found += [name.removeprefix(LATENT) + end for end in ends]
-        return found
+            names += [name.removeprefix(LATENT) + end for end in ends]
+        return names
 
     def recipe_of(self, model: str) -> str:
         """The name of the recipe that trains a model."""

@@ -102,7 +102,7 @@ def render(corpus: Corpus, lookup: Lookup) -> str:
 
 def _shown(corpus: Corpus, lookup: Lookup) -> dict[str, MainRow]:
     """Model -> its row of single chains, each teacher before its students."""
-    found = {}
+    rows = {}
     for row in main_rows(lookup):
         method, _, number = row.model.partition("-r")
         end = f"-r{number}" if number else ""
@@ -110,8 +110,8 @@ def _shown(corpus: Corpus, lookup: Lookup) -> dict[str, MainRow]:
         model = f"{method}{end}" if row.M == 1 and method != "lkf" else model
         wanted = method in ORDER and (method != "lkf" or row.M == 8)
         if model in corpus.models and wanted and row.row in (OWN, SINGLE):
-            found[model] = row
-    return dict(sorted(found.items(), key=lambda one: ORDER.index(one[1].model.partition("-r")[0])))
+            rows[model] = row
+    return dict(sorted(rows.items(), key=lambda one: ORDER.index(one[1].model.partition("-r")[0])))
 
 
 def _taught(name: str, row: MainRow, teacher: str) -> bool:
@@ -122,8 +122,8 @@ def _figure(
     lookup: Lookup, row: MainRow, J: int, metric: str
 ) -> tuple[float, float | None, int] | None:
     """(mean, deviation, trainings) of a metric; None where it was not measured."""
-    found = lookup.over_seeds(lookup.find(row.M, row.row, J, row.model), metric)
-    return None if found is None else (found.mean.value, found.deviation, found.mean.n or 1)
+    trained = lookup.over_seeds(lookup.find(row.M, row.row, J, row.model), metric)
+    return None if trained is None else (trained.mean.value, trained.deviation, trained.mean.n or 1)
 
 
 def _text(figure: tuple[float, float | None, int] | None) -> str:

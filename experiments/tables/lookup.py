@@ -63,10 +63,10 @@ class Lookup:
     def __init__(self, records: Sequence[Record]) -> None:
         self.by_seed: dict[Place, dict[int, Record]] = {}
         for record in records:
-            found = self.by_seed.setdefault(place_of(record), {})
+            seeds = self.by_seed.setdefault(place_of(record), {})
             seed = seed_of(record)
-            found[seed] = _fuller(found.get(seed), record)
-        self.by_place = {place: found[min(found)] for place, found in self.by_seed.items()}
+            seeds[seed] = _fuller(seeds.get(seed), record)
+        self.by_place = {place: seeds[min(seeds)] for place, seeds in self.by_seed.items()}
         self.records = [r for r in records if any(r is one for one in self.by_place.values())]
         self.metric = headline(self.records)
 
@@ -81,8 +81,8 @@ class Lookup:
 
     def rounds(self, method: str) -> list[int]:
         """The rounds of a method that were measured, ascending."""
-        found = {model_of(record) for record in self.records if record.method == method}
-        return sorted(int(model.rpartition("-r")[2]) for model in found if model != method)
+        models = {model_of(record) for record in self.records if record.method == method}
+        return sorted(int(model.rpartition("-r")[2]) for model in models if model != method)
 
     def over_seeds(self, record: Record | None, name: str | None = None) -> OverSeeds | None:
         """A metric over all trainings of a record's place; by default the headline metric."""
@@ -124,13 +124,13 @@ class Lookup:
         self, record: Record | None, name: str | None = None, paper: float | None = None
     ) -> Entry:
         """A metric's mean over trainings; the headline metric (None) with H and calls beside."""
-        found = self.over_seeds(record, name)
-        if record is None or found is None:
+        trainings = self.over_seeds(record, name)
+        if record is None or trainings is None:
             return Entry(paper=paper)
         entropy = self.over_seeds(record, "entropy") if name is None else None
         return Entry(
-            found.mean, None if entropy is None else entropy.mean.value, paper, None, record,
-            deviation=found.deviation, seeds=found.mean.n or 1,
+            trainings.mean, None if entropy is None else entropy.mean.value, paper, None, record,
+            deviation=trainings.deviation, seeds=trainings.mean.n or 1,
             calls=record.value("network_calls") if name is None else None,
         )  # fmt: skip
 

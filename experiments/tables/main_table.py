@@ -13,10 +13,10 @@ from experiments.tables.row_entries import (
     NELBO,
     SINGLE,
     at,
-    found,
     grid_of,
     last_of,
     paper_corpus,
+    record_at,
 )
 from experiments.tables.table import Entry, Table
 from lkf_plugin.evaluate.run_records import INFORMATION, LIKELIHOOD, OWN, SAMPLES
@@ -114,7 +114,7 @@ def _entries(lookup: Lookup, row: MainRow, grid: Sequence[int]) -> list[Entry]:
         elbo, entropy, information = paper.MAIN_REST[corpus][row.numbers]
     once = row.row in (NELBO, SINGLE, OWN)  # one likelihood a model, not a decode
     likelihood = lookup.find(row.M, LIKELIHOOD, None, row.model) if once else None
-    at_last = found(lookup, row.M, row.row, max(grid), grid, row.model)
+    at_last = record_at(lookup, row.M, row.row, max(grid), grid, row.model)
     latent = next(
         (
             record
@@ -126,7 +126,7 @@ def _entries(lookup: Lookup, row: MainRow, grid: Sequence[int]) -> list[Entry]:
     )
     figures = []
     for J in grid:
-        record = found(lookup, row.M, row.row, J, grid, row.model)
+        record = record_at(lookup, row.M, row.row, J, grid, row.model)
         entry = lookup.repeated(record, None, at(numbers, J))
         figures.append(dataclasses.replace(entry, flagged=is_flagged(lookup, record)))
     return [

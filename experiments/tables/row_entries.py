@@ -48,14 +48,14 @@ def row_entries(
     """The headline figure over J, the paper's numbers and entropies beside."""
     entries = []
     for J in grid:
-        record = found(lookup, M, row, J, grid, model)
+        record = record_at(lookup, M, row, J, grid, model)
         entries.append(
             lookup.entry(record, at(numbers, J), at(entropies, J), is_flagged(lookup, record))
         )
     return entries
 
 
-def found(
+def record_at(
     lookup: Lookup, M: int, row: str, J: int, grid: Sequence[int], model: str
 ) -> Record | None:
     """The record of a place; a method without steps has one, which stands at the last J."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.tables.lookup import Lookup
 from experiments.tables.main_table import main_rows
-from experiments.tables.row_entries import NELBO, SINGLE, found, grid_of
+from experiments.tables.row_entries import NELBO, SINGLE, grid_of, record_at
 from experiments.tables.table import Entry, Table
 from lkf_plugin.evaluate.run_records import FEW_STEP, LIKELIHOOD, OWN
 from lkf_plugin.methods.method import METHODS
@@ -54,7 +54,7 @@ def cost(lookup: Lookup) -> Table:
     table = Table("cost", "What the rows of table main were trained for", columns)
     grid, seen = grid_of(lookup), set()
     for row in main_rows(lookup):
-        at_last = found(lookup, row.M, row.row, max(grid), grid, row.model)
+        at_last = record_at(lookup, row.M, row.row, max(grid), grid, row.model)
         record = at_last or lookup.find(row.M, LIKELIHOOD, None, row.model)
         if record is None or (row.model, row.M) in seen:
             continue

@@ -129,19 +129,19 @@ def _tables(args: argparse.Namespace) -> str:
     keys = [key for key in differing(settings) if not key.startswith("init")]
     rows = [[key, *(str(one.get(key, "")) for one in settings)] for key in keys]
     parts = [markdown_table(["setting", *names], rows), ""] if rows else []
-    found = [
+    likelihoods = [
         compared(run, name, args.sequences, args.steps, args.draws, args.seed)
         for run, name in zip(runs, names, strict=True)
     ]
     columns = ["nats per token", *names, *(f"{one} - {names[0]}" for one in names[1:])]
     table = []
-    for figure in found[0].nats:
-        own = [_shown(ratio_per_token(one.nats[figure], one.tokens_B)) for one in found]
-        gaps = [_shown(difference(one, found[0], figure)) for one in found[1:]]
+    for figure in likelihoods[0].nats:
+        own = [_shown(ratio_per_token(one.nats[figure], one.tokens_B)) for one in likelihoods]
+        gaps = [_shown(difference(one, likelihoods[0], figure)) for one in likelihoods[1:]]
         table.append([figure, *own, *gaps])
     parts += [markdown_table(columns, table), ""]
     parts.append(
-        f"{len(found[0].tokens_B)} held-out sequences, {args.draws} draws, seed {args.seed}; "
+        f"{len(likelihoods[0].tokens_B)} held-out sequences, {args.draws} draws, seed {args.seed}; "
         "standard errors over sequences, of the differences over the same ones."
     )
     return "\n".join(parts)

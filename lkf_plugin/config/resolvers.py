@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
+from lkf_plugin.config.memory import fitting_batch
 from lkf_plugin.config.start_sizes import start_size
 from lkf_plugin.ranks import by_srun
-from lkf_plugin.train.memory import fitting_batch
 
 
 def multiply(*factors: float) -> float:

@@ -40,16 +40,16 @@ def start_size(key: str, default: Any, source: str | None) -> Any:
     if path is None or not path.exists():
         return default
     told = _of_folder(path) if path.is_dir() else _of_checkpoint(path, path.stat().st_mtime_ns)
-    found = [told[name] for name in NAMES[key] if name in told]
+    values = [told[name] for name in NAMES[key] if name in told]
     wanted = bool if key == "time_conditioning" else float if key == "dropout" else int
-    if not found:
+    if not values:
         if key in ("dropout", "time_conditioning"):  # of SEDD's, which has one law
             return default
         place = key if key == "time_conditioning" else f"model.{key}"
         raise UserError(f"{path} does not tell its {key}: give {place}=...")
-    value = float(found[0]) if wanted is float and isinstance(found[0], int) else found[0]
+    value = float(values[0]) if wanted is float and isinstance(values[0], int) else values[0]
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise UserError(f"{path} is damaged: it has {key}={found[0]!r}.")
+        raise UserError(f"{path} is damaged: it has {key}={values[0]!r}.")
     return value
 
 

@@ -67,14 +67,14 @@ class Asked:
 
 def drops(structure: Structure[Any]) -> dict[str, Change]:
     """Everything that can be taken away: ``without[c]``, ``without_sequence[k]``."""
-    found: dict[str, Change] = {}
+    changes: dict[str, Change] = {}
     if structure.block_components != 1 or structure.sequence_components > 1:
         for c in range(structure.components):
-            found[f"without[{c}]"] = partial(structure.without, component=c)
+            changes[f"without[{c}]"] = partial(structure.without, component=c)
     if structure.has_blocks and structure.sequence_components > 1:
         for k in range(structure.sequence_components):
-            found[f"without_sequence[{k}]"] = partial(without_sequence_latent, k=k)
-    return found
+            changes[f"without_sequence[{k}]"] = partial(without_sequence_latent, k=k)
+    return changes
 
 
 def drop_one(
@@ -120,15 +120,15 @@ def drop_one(
 
     jobs = [(J, first) for J in steps for first in range(0, len(x_BL), at_once)]
     known = dict(zip(jobs, processes.dealt(jobs, of_batch, "drop one"), strict=True))
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     for num_steps in steps:
         parts = [nats for (J, _), nats in known.items() if J == num_steps]
         totals = {name: np.concatenate([nats[name] for nats in parts]) for name in parts[0]}
         whole_B = totals.pop(WHOLE)
-        found[f"nll@{num_steps}"] = ratio_per_token(whole_B, tokens_B)
+        estimates[f"nll@{num_steps}"] = ratio_per_token(whole_B, tokens_B)
         for name, total_B in totals.items():
-            found |= _of_drop(num_steps, name, total_B, whole_B, tokens_B)
-    return found
+            estimates |= _of_drop(num_steps, name, total_B, whole_B, tokens_B)
+    return estimates
 
 
 def _of_drop(

@@ -258,8 +258,8 @@ class Evaluation:
         cell = Cell(FEW_STEP, FEW_STEP, cell.settings)
         if kept := self.kept(cell):
             return kept
-        found = few_step(self.run, steps, sequences, self.seed, processes=self.processes)
-        return self.keep(cell, found.estimates)
+        bounds = few_step(self.run, steps, sequences, self.seed, processes=self.processes)
+        return self.keep(cell, bounds.estimates)
 
     def drop_one(self, sequences: int, steps: Sequence[int]) -> Record | None:
         """Few-step likelihood with each component taken away; None where there is only one."""

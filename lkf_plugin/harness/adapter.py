@@ -78,38 +78,38 @@ class LKFHarness(LM):
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
         """(log p(continuation | context) in nats, whether the greedy sampler says it)."""
-        found = []
+        answers = []
         for request in self._bar(requests, "loglikelihood", disable_tqdm):
             context, continuation = request.args
             pieces = list(self.framing.pieces(context, continuation))
             scores = self.scorer.scores(pieces)
             one = (sum(score.nats for score in scores), all(score.greedy for score in scores))
             self.cache_hook.add_partial("loglikelihood", request.args, one)
-            found.append(one)
-        return found
+            answers.append(one)
+        return answers
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
         """log p(text) in nats; a text longer than a sequence is scored in pieces."""
-        found = []
+        nats_of = []
         for request in self._bar(requests, "loglikelihood_rolling", disable_tqdm):
             (text,) = request.args
             pieces = list(self.framing.pieces("", text))
             nats = sum(score.nats for score in self.scorer.scores(pieces, greedy=False))
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, nats)
-            found.append(nats)
-        return found
+            nats_of.append(nats)
+        return nats_of
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Answers by infilling: the masks after the context are filled, the stops cut the text."""
-        found = []
+        answers = []
         for request in self._bar(requests, "generate_until", disable_tqdm):
             context, settings = request.args
             answer = self._filled(context, settings)
             self.cache_hook.add_partial("generate_until", request.args, answer)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     def _filled(self, context: str, settings: Mapping[str, Any]) -> str:
         until = settings.get("until") or []

@@ -71,13 +71,13 @@ class Framing:
         if not text:
             return []
         try:
-            found: list[int] = self._encode([text])[0].ids.tolist()
+            ids: list[int] = self._encode([text])[0].ids.tolist()
         except Exception as error:  # the engine's own kind
             raise UserError(
                 f"The run's tokenizer has no token for something in {text.strip()[:60]!r}: take a "
                 "task in the words of its training text, or a run with a byte-level tokenizer."
             ) from error
-        return found
+        return ids
 
     def split(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Ids of both, where possible as the tokens of the joined text.

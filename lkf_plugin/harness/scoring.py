@@ -99,11 +99,11 @@ class Scorer:
             pieces: what is asked for.
             greedy: also replay the greedy sampler, where the likelihood does not do so by itself.
         """
-        found: list[Score] = []
+        scores: list[Score] = []
         size = self.options.batch_size
         for first in range(0, len(pieces), size):
-            found += self._batch(pieces[first : first + size], greedy)
-        return found
+            scores += self._batch(pieces[first : first + size], greedy)
+        return scores
 
     def _batch(self, pieces: list[Piece], greedy: bool) -> list[Score]:
         device = self.run.module.device

@@ -106,6 +106,7 @@ METHODS.add("ar")(
         exact=True,
         uses_steps=False,
         fills_masks=False,
+        by_chunks=lambda config: True,
         label="AR",
         color="#555555",
     )

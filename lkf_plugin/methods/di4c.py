@@ -159,6 +159,7 @@ METHODS.add("di4c")(
         likelihood="bound on the NELBO of the student's mixture, one latent drawn per sequence "
         "and time; its teacher's is another, and few-step samples are not what it bounds",
         check=check_rounds,
+        rows=lambda config: config.method.latents,
         label="Di4C",
         color="#7f7f7f",
     )

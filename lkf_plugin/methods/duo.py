@@ -159,6 +159,7 @@ METHODS.add("duo")(
         predictors=("ancestral",),
         fills_masks=False,
         check=check_curriculum,
+        by_chunks=lambda config: True,
         label="DUO",
         color="#9467bd",
     )

@@ -40,21 +40,45 @@ def run_chain(
 
     Source: DUO, trainer_base.Diffusion.generate_samples.
     """
-    ones_B = torch.ones(x_BL.shape[0], device=x_BL.device)
-    times = torch.linspace(1, eps, num_steps + 1, device=x_BL.device)
-    dt = (1 - eps) / num_steps
+    start_B, steps_B = torch.ones(len(x_BL)), torch.full((len(x_BL),), num_steps)
+    return run_chains(log_probs, noise, x_BL, start_B, steps_B, eps, last_pass, draw)
+
+
+def run_chains(
+    log_probs: LogProbs,
+    noise: nn.Module,
+    x_BL: Tensor,
+    start_B: Tensor,
+    steps_B: Tensor,
+    eps: float,
+    last_pass: str,
+    draw: Draw,
+) -> Tensor:
+    """``run_chain`` from times ``start_B`` of their own, by ``steps_B`` steps each.
+
+    The network is asked for the chains alone that are not at ``eps`` yet, and for all at the last
+    pass.
+    """
+    device, most = x_BL.device, int(steps_B.max())
+    times_BN = torch.full((len(x_BL), most + 1), eps, device=device)
+    for b, (start, count) in enumerate(zip(start_B.tolist(), steps_B.tolist(), strict=True)):
+        times_BN[b, : count + 1] = torch.linspace(start, eps, count + 1, device=device)
+    dt_B = ((start_B.double() - eps) / steps_B).float().to(device)
+    steps_B = steps_B.to(device)
 
     def step_to(x_BL: Tensor, sigma_B: Tensor, alpha_s_B: Tensor) -> Tensor:
         p_x0 = log_probs(x_BL, sigma_B).double().exp()
         return draw(posterior(p_x0, x_BL, alpha_s_B, torch.exp(-sigma_B)))
 
-    for t in times[:-1]:
-        sigma_B = noise(t * ones_B)[0]
-        alpha_s_B = torch.exp(-noise((t - dt) * ones_B)[0])
-        x_BL = step_to(x_BL, sigma_B, alpha_s_B)
-    sigma_B = noise(times[-1] * ones_B)[0]
+    x_BL = x_BL.clone()
+    for i in range(most):
+        rows = (steps_B > i).nonzero().squeeze(-1)
+        t = times_BN[rows, i]
+        alpha_s = torch.exp(-noise(t - dt_B[rows])[0])
+        x_BL[rows] = step_to(x_BL[rows], noise(t)[0], alpha_s)
+    sigma_B = noise(times_BN[:, -1])[0]
     if last_pass == "greedy":
         return log_probs(x_BL, sigma_B).argmax(-1)
     if last_pass == "ancestral":
-        return step_to(x_BL, sigma_B, ones_B)
+        return step_to(x_BL, sigma_B, torch.ones_like(sigma_B))
     return x_BL

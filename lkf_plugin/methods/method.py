@@ -55,6 +55,9 @@ class Method:
         uses_steps: J means something to its sampler.
         fills_masks: it can fill the gaps of a prompt.
         any_times: it trains under all of MDLM's laws of the times.
+        rows: configuration -> rows of its network that a sequence of a training step takes.
+        by_chunks: configuration -> whether its loss never holds the logits of all positions.
+        meant: what its runs mean that began before these keys of its group were there.
         check: further rules between settings (typed, see ``config.schema.Settings``).
         label: in tables.
         color: in figures.
@@ -71,9 +74,17 @@ class Method:
     uses_steps: bool = True
     fills_masks: bool = True
     any_times: bool = False
+    rows: Callable[[Any], int] = lambda config: 1
+    by_chunks: Callable[[Any], bool] = lambda config: False
+    meant: Mapping[str, Any] = field(default_factory=dict)
     check: Callable[[Any], None] = lambda settings: None
     label: str = ""
     color: str = "#555555"
+
+    @property
+    def holds_teacher(self) -> bool:
+        """Whether training holds a frozen network of the student's shape beside it."""
+        return "teacher" in self.settings.model_fields
 
 
 METHODS: Registry[Method] = Registry("method", "lkf_plugin.methods")

@@ -25,6 +25,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 
 PLAN, DIGESTS = "plan.json", "digests.json"
+OTHERS = {"teacher": "another teacher", "texts": "other texts"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class PairPlan:
         last_pass: of each chain.
         float64_draws: precision of the draws.
         seed: of the round.
+        texts: digest of the texts that the starts of a perturbed coupling are made of, else empty.
     """
 
     teacher: str
@@ -52,6 +54,7 @@ class PairPlan:
     last_pass: str
     float64_draws: bool
     seed: int
+    texts: str = ""
 
     def sizes(self) -> list[int]:
         """Pairs of each part."""
@@ -126,8 +129,8 @@ def _keep_plan(folder: Path, plan: PairPlan) -> None:
         write_atomically(folder / PLAN, json.dumps(wanted, indent=1) + "\n")
         return
     for key, value in wanted.items():
-        if there.get(key) != value:
-            shown = "another teacher" if key == "teacher" else f"{key}={there.get(key)}"
+        if there.get(key, "") != value:  # folders older than a key have none of what it adds
+            shown = OTHERS.get(key) or f"{key}={there.get(key)}"
             raise UserError(
                 f"{folder} holds pairs of {shown}, and this run needs others: move that folder "
                 "away, or give another run_dir."

@@ -72,6 +72,7 @@ METHODS.add("sedd")(
             "time_conditioning": True,
         },
         predictors=PREDICTORS,
+        by_chunks=lambda config: True,
         label="SEDD",
         color="#2ca02c",
     )

@@ -22,7 +22,7 @@ def few_step_curves(side: SideBySide) -> Curves:
 
     Of several evaluations of a run and J the last one stands.
     """
-    found: Curves = {}
+    curves: Curves = {}
     for run in side.runs:
         for evaluation in run.likelihoods:
             for name, one in evaluation.get("likelihood", {}).items():
@@ -31,8 +31,8 @@ def few_step_curves(side: SideBySide) -> Curves:
                     continue
                 kind = KINDS[match["kind"]]
                 figure = Estimate(one["value"], one["se"], one["n"])
-                found.setdefault((run.name, kind), {})[int(match["steps"])] = figure
-    return {place: dict(sorted(points.items())) for place, points in found.items()}
+                curves.setdefault((run.name, kind), {})[int(match["steps"])] = figure
+    return {place: dict(sorted(points.items())) for place, points in curves.items()}
 
 
 def _components(evaluation: dict[str, Any]) -> int:
@@ -42,11 +42,11 @@ def _components(evaluation: dict[str, Any]) -> int:
 
 def few_step_table(side: SideBySide) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: a line per run and kind, a column ``nll@J`` per J."""
-    found = few_step_curves(side)
-    steps = sorted({J for points in found.values() for J in points})
+    curves = few_step_curves(side)
+    steps = sorted({J for points in curves.values() for J in points})
     rows = [
         [name, kind, *(_with_error(points.get(J)) for J in steps)]
-        for (name, kind), points in found.items()
+        for (name, kind), points in curves.items()
     ]
     return ["run", "latents", *(f"nll@{J}" for J in steps)], rows
 

@@ -19,9 +19,9 @@ def draw(side: SideBySide, path: Path) -> Path:
     from matplotlib import pyplot
 
     metric = headline(side)
-    found = curves(side, metric) if metric else {}
+    drawn = curves(side, metric) if metric else {}
     few = few_step_curves(side)
-    panels = 1 + bool(few) + bool(found)
+    panels = 1 + bool(few) + bool(drawn)
     figure, axes = pyplot.subplots(1, panels, figsize=(6.4 * panels, 4.4), squeeze=False)
     colors = {
         run.name: pyplot.get_cmap("viridis")(i / max(len(side.runs) - 1, 1) * 0.9)
@@ -39,10 +39,10 @@ def draw(side: SideBySide, path: Path) -> Path:
     left.set_ylabel("val/nll, nats per token")
     if few:
         _draw_few_steps(axes[0][1], few, colors, labels)
-    if found and metric:
+    if drawn and metric:
         right = axes[0][-1]
-        markers = dict(zip(dict.fromkeys(kind for _, kind in found), "osD^vP*X" * 8, strict=False))
-        for (name, kind), points in found.items():
+        markers = dict(zip(dict.fromkeys(kind for _, kind in drawn), "osD^vP*X" * 8, strict=False))
+        for (name, kind), points in drawn.items():
             right.errorbar(
                 list(points),
                 [one.value for one in points.values()],
@@ -55,7 +55,7 @@ def draw(side: SideBySide, path: Path) -> Path:
             )
         right.set_xscale("log", base=2)
         if metric.startswith("gen_ppl") and all(
-            math.isfinite(one.value) and one.value > 0 for p in found.values() for one in p.values()
+            math.isfinite(one.value) and one.value > 0 for p in drawn.values() for one in p.values()
         ):
             right.set_yscale("log")
         right.set_xlabel("steps J")
@@ -72,9 +72,9 @@ def draw(side: SideBySide, path: Path) -> Path:
     return path
 
 
-def _draw_few_steps(axes: Any, found: Curves, colors: Any, labels: Mapping[str, str]) -> None:
+def _draw_few_steps(axes: Any, few: Curves, colors: Any, labels: Mapping[str, str]) -> None:
     """Bounds of the J-step samplers; what is frozen or replayed is dashed."""
-    for (name, kind), points in found.items():
+    for (name, kind), points in few.items():
         first = kind == next(iter(KINDS.values()))
         axes.errorbar(
             list(points),

@@ -110,8 +110,8 @@ def _of_record(record: Record) -> str:
         return ""
     alone: dict[int, tuple[str, Estimate]] = {}
     for name, figure in record.metrics.items():
-        metric, found, number = name.partition(".solo[")
-        if found:
+        metric, solo, number = name.partition(".solo[")
+        if solo:
             alone[int(number.rstrip("]"))] = (metric, figure)
     return _shares(f"record {record.name}", shares, alone)
 

@@ -23,7 +23,7 @@ from lkf_plugin.config.derived import END, keep_derived, saved_run, settle_sched
 from lkf_plugin.config.paths import NAMES_OR_FOLDERS, corpus_paths
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
-from lkf_plugin.methods.method import NONE
+from lkf_plugin.methods.method import NONE, method_of
 from lkf_plugin.ranks import is_first
 from lkf_plugin.runs.identity import IN_THE_BLOCK, ONE_LATENT
 
@@ -225,7 +225,8 @@ def check_resume(
             f"{folder} has no {CONFIG} to compare the settings with: bring it back, or start from "
             "these weights elsewhere (another run_dir, init.from_checkpoint)."
         )
-    old, new = flatten(before), flatten(plain(config))
+    meant = {f"method.{key}": value for key, value in method_of(config).meant.items()}
+    old, new = meant | flatten(before), flatten(plain(config))
     if old.get("model.type") == "lkf":
         old = {**MEANT, "model.sticky": new.get("model.sticky"), **old}
     paths = {*corpus_paths(new.get("data.kind")), *NAMES_OR_FOLDERS}

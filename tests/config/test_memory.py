@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from lkf_plugin.train.memory import BUDGET, estimate, largest_divisor
+from lkf_plugin.config.memory import BUDGET, estimate, largest_divisor
 
 Compose = Callable[..., DictConfig]
 CPU = ("trainer.accelerator=cpu", "trainer.devices=1")
@@ -54,3 +54,15 @@ def test_estimate_against_peaks(
 ) -> None:
     config = compose(*CPU, "data=sotu", "model.length=128", f"data.vocab_size={vocab}", *overrides)
     assert estimate(config).of_batch(batch) / 1e9 == pytest.approx(peak, rel=0.2)
+
+
+def test_a_method_says_what_its_step_holds(compose: Compose) -> None:
+    size = ("data=sotu", "model=tiny", "model.length=128", "data.vocab_size=4096")
+    of = {
+        name: estimate(compose(*CPU, *size, f"method={name}"))
+        for name in ("mdlm", "sedd", "sdtt", "di4c")
+    }
+    assert of["sedd"].per_sequence < of["mdlm"].per_sequence  # its head runs by chunks
+    assert of["sdtt"].per_sequence == of["mdlm"].per_sequence
+    assert of["sdtt"].fixed > of["mdlm"].fixed  # the teacher
+    assert of["di4c"].per_sequence == 16 * of["mdlm"].per_sequence  # a row per latent

@@ -39,22 +39,31 @@ TINY = (
     "sampling.steps=3",
     "sampling.num_sample_batches=1",
 )
+LATENT = (  # over TINY, with method=auto or another of the latent kernel's
+    "host=builtin",
+    "model=lkf-tiny",
+    "loss=mixture",
+    "model.num_components=3",
+    *(word for word in TINY if word.startswith("model.")),
+    "model.length=32",
+)
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """``trained("mdlm")``: last checkpoint of a tiny run, made once and only to be read."""
-    checkpoints: dict[str, Path] = {}
+    checkpoints: dict[tuple[str, ...], Path] = {}
 
-    def get(name: str) -> Path:
-        if name not in checkpoints:
+    def get(name: str, *overrides: str) -> Path:
+        key = (name, *overrides)
+        if key not in checkpoints:
             register_resolvers()
             folder = tmp_path_factory.mktemp(f"trained-{name}")
             places = (f"run_dir={folder / 'run'}", f"data.cache_dir={folder / 'cache'}")
             with initialize_config_dir(str(cli.config_folder()), version_base="1.3"):
-                cli.run(compose("config", [*TINY, f"method={name}", *places]))
-            checkpoints[name] = folder / "run" / "checkpoints" / "last.ckpt"
-        return checkpoints[name]
+                cli.run(compose("config", [*TINY, f"method={name}", *overrides, *places]))
+            checkpoints[key] = folder / "run" / "checkpoints" / "last.ckpt"
+        return checkpoints[key]
 
     return get
 

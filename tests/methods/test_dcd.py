@@ -18,10 +18,10 @@ from lkf_plugin.methods.duo_curriculum import argmax_signal
 from lkf_plugin.methods.duo_latent import gaussian_latent
 from lkf_plugin.runs.common import build_module
 from tests.golden_arrays import load
+from tests.methods.kills import KEEP, last
 
 ROUNDS = ("trainer.max_steps=8", "method.rounds=2", "method.base_steps=8", "optim.lr=1e-3")
 RANGE = ("method.gamma_min=null", "method.gamma_max=null")
-KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
 
 
 def test_steps_of_the_rounds_are_the_original() -> None:
@@ -94,33 +94,21 @@ def test_a_student_comes_back_to_its_teacher(config_of, trained) -> None:
     assert module.teacher_calls == 40 and module.training_facts()["trained_for_steps"] == 512
 
 
-def test_a_kill_in_any_round_resumes_bit_for_bit(config_of, trained, tmp_path: Path) -> None:
+def test_who_teaches_the_next_round_and_what_records_say(
+    config_of, trained, tmp_path: Path
+) -> None:
+    """The trained weights, or with ``ema_on_growth`` their average."""
     words = (*ROUNDS, *RANGE, *KEEP, f"method.teacher={trained('duo')}", "training.ema=0.5")
-    for options in ((), ("method.ema_on_growth=true", "method.distance=kl-fwd")):
-        folder = tmp_path / f"run{len(options)}"
-        config = config_of("dcd", *words, *options, f"run_dir={folder}")
-        cli.run(config)
-        whole = read_checkpoint(folder / "checkpoints" / "last.ckpt")
-        assert (whole["teacher"]["round"], whole["teacher"]["calls"]) == (1, 8)
-        for later in (folder / "checkpoints").glob("*.ckpt"):
-            number = later.stem.removeprefix("step-")
-            if not number.isdecimal() or int(number) > 3:
-                later.unlink()
+    for name, options in (("raw", ()), ("average", ("method.ema_on_growth=true",))):
+        folder = tmp_path / name
         cli.run(config_of("dcd", *words, *options, f"run_dir={folder}"))
-        again = read_checkpoint(folder / "checkpoints" / "last.ckpt")
-        for key, tensor in whole["state_dict"].items():
-            assert torch.equal(tensor, again["state_dict"][key]), key
-        for key, tensor in whole["teacher"]["weights"].items():
-            assert torch.equal(tensor, again["teacher"]["weights"][key]), key
-    teachers = [read_checkpoint(tmp_path / f"run{n}" / "checkpoints/step-5.ckpt") for n in (0, 2)]
-    raw = read_checkpoint(tmp_path / "run0" / "checkpoints" / "step-4.ckpt")["state_dict"]
-    same = [
-        all(torch.equal(raw[f"backbone.{k}"], v) for k, v in one["teacher"]["weights"].items())
-        for one in teachers
-    ]
-    assert same == [True, False]
-    cli.run(config_of("dcd", *words, f"run_dir={tmp_path / 'run0'}", "mode=ppl_eval"))
-    report = json.loads((tmp_path / "run0" / "ppl_eval.json").read_text())
+        teacher = read_checkpoint(folder / "checkpoints" / "step-5.ckpt")["teacher"]["weights"]
+        raw = read_checkpoint(folder / "checkpoints" / "step-4.ckpt")["state_dict"]
+        same = [torch.equal(raw[f"backbone.{name}"], one) for name, one in teacher.items()]
+        assert all(same) == (name == "raw")
+    at_end = (f"run_dir={tmp_path / 'raw'}", f"eval.checkpoint_path={last(tmp_path / 'raw')}")
+    cli.run(config_of("dcd", *words, *at_end, "mode=ppl_eval"))
+    report = json.loads((tmp_path / "raw" / "ppl_eval.json").read_text())
     assert "student itself" in report["likelihood_of"] and report["trained_for_steps"] == 2
 
 

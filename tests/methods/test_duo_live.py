@@ -37,19 +37,6 @@ THEIRS = (
     "training.ema=0.9",
     f"algo.curriculum.integral_cache_path={HOME / TABLE}",
 )
-FLASH = {
-    "flash_attn": {},
-    "flash_attn.layers": {},
-    "flash_attn.layers.rotary": {"apply_rotary_emb_torch": upstream.rotary_embedding},
-}
-UNUSED = {  # imported, but not for what is compared here
-    "timm": {},
-    "timm.scheduler": {"CosineLRScheduler": type("CosineLRScheduler", (), {})},
-    "scipy": {},
-    "scipy.integrate": {"quad": None},
-    "scipy.optimize": {"curve_fit": None},
-    "scipy.stats": {"norm": None},
-}
 DATA = {"dataloader": {}}  # of the checkout, and as unused
 CLOSE = {torch.float32: 2e-5, torch.float64: 1e-10}
 
@@ -60,7 +47,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 @pytest.fixture(scope="module")
 def duo() -> SimpleNamespace:
     """DUO's modules."""
-    stand_ins = {**FLASH, **DATA, **upstream.where_missing(UNUSED)}
+    stand_ins = {**upstream.FLASH, **DATA, **upstream.where_missing(upstream.UNUSED)}
     found = upstream.load(HOME, ("algo", "trainer_base"), stand_ins)
     assert "trainer_base" not in sys.modules and str(HOME) not in sys.path
     return found
@@ -123,8 +110,7 @@ def texts():
 
 
 def test_this_is_the_commit_that_was_compared():
-    commit, digest = upstream.COMPARED["duo"]
-    assert upstream.source_digest(HOME) == digest, f"check out {commit}"
+    upstream.require_compared("duo", HOME)
 
 
 def test_the_average_came_over_by_name(pair):

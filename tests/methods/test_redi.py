@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from lkf_plugin import cli
 from lkf_plugin.checkpoint_file import read_checkpoint
+from lkf_plugin.data.agreetext import agreetext_tokenizer
+from lkf_plugin.data.prepare import prepare
 from lkf_plugin.errors import UserError
+from lkf_plugin.runs.common import build_module
+from tests.methods.kills import KEEP, back_to, last
 
-KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
 SIZES = (
     "trainer.max_steps=6",
     "method.rounds=2",
@@ -26,54 +32,9 @@ SIZES = (
 )
 
 
-def last(folder: Path) -> Path:
-    return folder / "checkpoints" / "last.ckpt"
-
-
 @pytest.fixture
 def teacher(trained: Callable[[str], Path]) -> str:
     return f"method.teacher={trained('duo')}"
-
-
-def back_to(folder: Path, step: int) -> None:
-    for path in (folder / "checkpoints").glob("*.ckpt"):
-        number = path.stem.removeprefix("step-")
-        if not number.isdecimal() or int(number) > step:
-            path.unlink()
-
-
-def parts(folder: Path) -> dict[str, bytes]:
-    found = sorted((folder / "pairs").rglob("*.npy"))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
-
-
-def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, capsys):
-    """With its pairs still there, with some of them, and with none."""
-    words = (*SIZES, teacher, *KEEP)
-    cli.run(runs("redi", "whole", *words))
-    whole, pairs = read_checkpoint(last(tmp_path / "whole")), parts(tmp_path / "whole")
-    assert whole["teacher"]["round"] == 1
-    assert len(pairs) == 6  # 10 pairs of a round in parts of 4
-    assert whole["teacher"]["calls"] == 2 * 3 * (3 + 1)
-    cli.run(runs("redi", "parts", *words))
-    folder = tmp_path / "parts"
-    for step, lost in ((5, ()), (3, ("round-1",)), (2, ("round-0/part-00001.npy", "round-1"))):
-        back_to(folder, step)
-        for name in lost:
-            path = folder / "pairs" / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-            (path.parent / "digests.json").unlink(missing_ok=True)
-        capsys.readouterr()
-        cli.run(runs("redi", "parts", *words))
-        assert f"going on from step {step} of 6" in capsys.readouterr().out
-        again = read_checkpoint(last(folder))
-        assert parts(folder) == pairs, step
-        for key, tensor in whole["state_dict"].items():
-            assert torch.equal(tensor, again["state_dict"][key]), (step, key)
-        for key, tensor in whole["teacher"]["weights"].items():
-            assert torch.equal(tensor, again["teacher"]["weights"][key]), (step, key)
-    files = [(tmp_path / name / "metrics.csv").read_bytes() for name in ("whole", "parts")]
-    assert files[0] == files[1]
 
 
 def test_pairs_are_the_teachers_chains(runs, teacher, tmp_path):
@@ -91,6 +52,49 @@ def test_pairs_are_the_teachers_chains(runs, teacher, tmp_path):
     other = json.loads((folder / "round-1" / "plan.json").read_text())
     assert other["teacher"] != plan["teacher"]
     assert other["seed"] != plan["seed"]
+
+
+def test_perturbed_pairs_begin_from_texts_of_the_run(runs, teacher, tmp_path):
+    """Each start keeps its own share of a text; rounds differ; ``plan.json`` knows the texts."""
+    words = (*SIZES, teacher, "method.perturbed=true", "method.times=start")
+    config = runs("redi", "run", *words)
+    cli.run(config)
+    folder = tmp_path / "run" / "pairs"
+    module = build_module(config, agreetext_tokenizer())
+    data = SimpleNamespace(prepared=prepare(config, ("train",)))
+    module._trainer = SimpleNamespace(datamodule=data)
+    digests, calls = [], 0
+    for number in (0, 1):
+        module.round = number
+        paths = sorted((folder / f"round-{number}").glob("*.npy"))
+        start, _ = np.concatenate([np.load(path) for path in paths], axis=1)
+        texts, clean = module._texts().numpy(), module.clean_shares(number).numpy()
+        kept = (start == texts).mean(1)
+        assert np.abs(kept - clean).mean() < 0.12
+        assert np.corrcoef(kept, clean)[0, 1] > 0.8
+        plan = json.loads((folder / f"round-{number}" / "plan.json").read_text())
+        assert plan["texts"] == sha256(texts).hexdigest()
+        digests.append(plan["texts"])
+        steps = np.maximum((3 * (1 - clean)).astype(int), 1)
+        calls += sum(max(steps[first : first + 4]) + 1 for first in (0, 4, 8))
+    assert digests[0] != digests[1]
+    assert read_checkpoint(last(tmp_path / "run"))["teacher"]["calls"] == calls
+
+
+def test_a_run_older_than_perturbed_pairs_goes_on(runs, teacher, tmp_path):
+    words, folder = (*SIZES, teacher, *KEEP), tmp_path / "run"
+    cli.run(runs("redi", "run", *words))
+    whole = read_checkpoint(last(folder))["state_dict"]
+    back_to(folder, 5)
+    settings = yaml.safe_load((folder / "config.yaml").read_text())
+    del settings["method"]["perturbed"], settings["method"]["times"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    for path in folder.glob("pairs/*/plan.json"):
+        plan = json.loads(path.read_text())
+        assert plan.pop("texts") == ""
+        path.write_text(json.dumps(plan))
+    cli.run(runs("redi", "run", *words))
+    torch.testing.assert_close(read_checkpoint(last(folder))["state_dict"], whole, rtol=0, atol=0)
 
 
 def test_simple_loss_and_samples(runs, teacher, tmp_path):
@@ -141,6 +145,8 @@ def test_pairs_of_another_teacher_are_refused(runs, teacher, tmp_path):
     with pytest.raises(UserError, match="holds pairs of another teacher"):
         cli.run(runs("redi", "second", *SIZES, other))
     shutil.copytree(folder / "pairs", tmp_path / "third" / "pairs")
+    with pytest.raises(UserError, match="holds pairs of other texts"):
+        cli.run(runs("redi", "third", *SIZES, teacher, "method.perturbed=true"))
     with pytest.raises(UserError, match="holds pairs of steps=3"):
         cli.run(runs("redi", "third", *SIZES, teacher, "method.generation_steps=2"))
 
@@ -152,6 +158,7 @@ def test_pairs_of_another_teacher_are_refused(runs, teacher, tmp_path):
         (("method.pairs=3",), "method.pairs=3 must be at least loader.global_batch_size=4"),
         (("method.teacher=''",), "name its checkpoint in method.teacher"),
         (("method.loss=kl",), "take elbo or simple"),
+        (("method.times=late",), "take all or start"),
         (("model.hidden_size=32",), "hidden_size"),
     ),
 )

@@ -14,7 +14,7 @@ from lkf_plugin.information.product_mixture import all_strings
 from lkf_plugin.information.sample_tc import plug_in_total_correlation
 from lkf_plugin.methods import redi_math
 from lkf_plugin.methods.duo_math import nelbo_integrand
-from lkf_plugin.methods.duo_sampler import run_chain
+from lkf_plugin.methods.duo_sampler import run_chain, run_chains
 from tests.golden_arrays import DECIDED, ClosestRace, load
 from tests.methods.exact_couplings import conditional_total_correlation, rectify
 from tests.methods.tables import duo_table
@@ -63,12 +63,20 @@ def test_one_step_mode_starts_from_the_noise_itself():
     assert torch.equal(redi_math.bridge(a["x0"], a["xT"], nothing_kept, a["u"]), a["xt"])
 
 
-def test_a_partly_clean_start_is_the_original():
+@pytest.mark.parametrize("times", ("all", "start"))
+def test_a_perturbed_bridge_and_its_bound_are_the_original(times):
     a = load("redi/rectification_given_t.npz")
+    if times == "start":
+        fixed = load("redi/rectification_given_t_fixed.npz")
+        torch.manual_seed(int(fixed["note_seed"]))
+        a = {**a, **fixed, "u": torch.rand(a["xt"].shape)}
+        assert torch.equal(a["t"], 1 - a["given_t"])
+    assert (a["t"] <= 1 - a["given_t"]).all()
     alpha = torch.exp(-LogLinearNoise()(a["t"])[0])
-    given = a["given_t"][:, None]  # this share of the noise's positions is clean already
-    xt = redi_math.bridge(a["x0"], a["xT"], alpha, given + (1 - given) * a["u"])
+    xt = redi_math.bridge(a["x0"], a["xT"], alpha, a["u"], a["given_t"])
     assert torch.equal(xt, a["xt"])
+    # their float32 loses digits at time 1, where the signal is 0.001
+    close(integrand_of(a), a["nll_per_token"], 1e-3 if times == "start" else 2e-5)
 
 
 @pytest.mark.parametrize("num_steps", (1, 4, 16))
@@ -102,6 +110,41 @@ def test_total_correlation_of_samples_is_the_image_codes_and_not_the_text_codes(
 
 
 # --- laws ----------------------------------------------------------------------------------------
+
+
+def test_chains_from_times_of_their_own_are_those_of_each_alone():
+    """The network is asked for what is on its way alone; a chain from noise has all its steps."""
+    a = load("redi/coupling_generation.npz")
+    table, asked = duo_table(a["W"]), []
+
+    def watched(x: Tensor, sigma: Tensor) -> Tensor:
+        asked.append(len(x))
+        return table(x, sigma)
+
+    def made(x: Tensor, clean: Tensor) -> Tensor:
+        steps = redi_math.chain_steps(clean, 8)
+        ends = (1e-5, "greedy", lambda weights: weights.argmax(-1))
+        return run_chains(watched, LogLinearNoise(), x, 1 - clean, steps, *ends)
+
+    x, clean = a["xT"][:4], torch.tensor([0.0, 0.3, 0.5, 0.95])
+    assert redi_math.chain_steps(clean, 8).tolist() == [8, 5, 4, 1]
+    together = made(x, clean)
+    assert asked == [4, 3, 3, 3, 2, 1, 1, 1, 4]
+    alone = [made(x[b : b + 1], clean[b : b + 1]) for b in range(4)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_a_perturbed_start_keeps_the_share_of_the_text():
+    torch.manual_seed(0)
+    text = torch.zeros(3, 40_000, dtype=torch.int64)
+    clean = torch.tensor([0.0, 0.25, 0.9])
+    start = redi_math.perturb(text, text + 1, torch.rand(text.shape), clean)
+    torch.testing.assert_close((start == text).float().mean(1), clean, rtol=0, atol=0.01)
+    # and its bridge at the signal s has the share (s - g) / (1 - g) of the rest from the other end
+    alpha = torch.full((3,), 0.95)
+    xt = redi_math.bridge(text + 2, start, alpha, torch.rand(text.shape), clean)
+    wanted = (alpha - clean) / (1 - clean)
+    torch.testing.assert_close((xt == 2).float().mean(1), wanted, rtol=0, atol=0.01)
 
 
 def uniform(count: int) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,60 +17,14 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.exchange.convert import Wanted, import_checkpoint
 from lkf_plugin.methods.sdtt_math import DISTANCES, step_size
 from lkf_plugin.runs.common import build_module
+from tests.methods.kills import KEEP, last
 
-KEEP = ("checkpointing.every_n_steps=1", "checkpointing.keep_last=9")
 ROUNDS = ("trainer.max_steps=8", "method.rounds=2", "method.base_steps=8", "optim.lr=1e-3")
-
-
-def last(folder: Path) -> Path:
-    return folder / "checkpoints" / "last.ckpt"
 
 
 @pytest.fixture
 def teacher(trained: Callable[[str], Path]) -> str:
     return f"method.teacher={trained('mdlm')}"
-
-
-def same_weights(one: dict[str, Any], other: dict[str, Any], place: Any) -> None:
-    for key, tensor in one["state_dict"].items():
-        assert torch.equal(tensor, other["state_dict"][key]), (place, key)
-    for key, tensor in one["teacher"]["weights"].items():
-        assert torch.equal(tensor, other["teacher"]["weights"][key]), (place, key)
-    assert one["teacher"]["calls"] == other["teacher"]["calls"], place
-    for mine, theirs in zip(
-        one["ema"]["shadow_params"], other["ema"]["shadow_params"], strict=True
-    ):
-        assert torch.equal(mine, theirs), place
-
-
-@pytest.mark.parametrize(
-    "options",
-    (
-        (),
-        ("method.reset_optimizer=true", "method.ema_on_growth=true", "training.ema=0.5"),
-        ("method.reset_optimizer=true", "optim.name=muon", "method.time_grid=upstream"),
-    ),
-    ids=("kept", "reset", "muon"),
-)
-def test_a_kill_in_any_round_resumes_bit_for_bit(runs, teacher, tmp_path, options, capsys):
-    words = (*ROUNDS, teacher, *KEEP, *options)
-    cli.run(runs("sdtt", "whole", *words))
-    whole = read_checkpoint(last(tmp_path / "whole"))
-    assert whole["teacher"]["round"] == 1
-    assert whole["teacher"]["calls"] == 2 * 8
-    cli.run(runs("sdtt", "parts", *words))
-    folder = tmp_path / "parts" / "checkpoints"
-    for step in (6, 4, 3):  # after a change of teacher, at it, and before
-        for later in folder.glob("*.ckpt"):
-            number = later.stem.removeprefix("step-")
-            if not number.isdecimal() or int(number) > step:
-                later.unlink()
-        capsys.readouterr()
-        cli.run(runs("sdtt", "parts", *words))
-        assert f"going on from step {step} of 8" in capsys.readouterr().out
-        same_weights(whole, read_checkpoint(last(tmp_path / "parts")), (options, step))
-    files = [(tmp_path / name / "metrics.csv").read_bytes() for name in ("whole", "parts")]
-    assert files[0] == files[1]
 
 
 def test_options_at_a_new_round(runs, teacher, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -13,7 +11,7 @@ from lkf_plugin.corruption import LogLinearNoise, move_chance_from_sigma
 from lkf_plugin.host.ancestral import AncestralSampler, sample_categorical
 from lkf_plugin.methods import sdtt_math
 from lkf_plugin.methods.sdtt_math import DISTANCES, Step
-from lkf_plugin.subs import NEG_INFINITY, subs_log_probs
+from lkf_plugin.subs import subs_log_probs
 from tests.golden_arrays import DECIDED, ClosestRace, assert_matches, load
 from tests.methods.tables import subs_table
 
@@ -198,118 +196,3 @@ def test_a_teacher_of_one_step_is_met_by_itself():
     student = table(x, a["t"])[masked]
     for name, distance in DISTANCES.items():
         assert distance(student, targets.logp_BLV[masked]).abs().max() == 0, name
-
-
-JOINT = torch.tensor(
-    [[0.30, 0.02, 0.08], [0.05, 0.25, 0.00], [0.04, 0.06, 0.20]], dtype=torch.float64
-)
-PAIR_MASK = 1  # inside the vocabulary; words are the ids 0, 2, 3
-WORDS = torch.tensor([0, 2, 3])
-
-
-def perfect(x_BL: Tensor, t_B: Tensor) -> Tensor:
-    """The exact conditional law of each masked position of a pair of tokens under JOINT."""
-    logits = torch.full((*x_BL.shape, 4), NEG_INFINITY, dtype=torch.float64)
-    place = torch.full((4,), -1)
-    place[WORDS] = torch.arange(3)
-    for position, table in ((0, JOINT.T), (1, JOINT)):
-        other = x_BL[:, 1 - position]
-        seen = other != PAIR_MASK
-        weights = torch.where(seen[:, None], table[place[other]], table.sum(0))
-        logits[:, position, WORDS] = (weights + 1e-9).log()
-    return subs_log_probs(logits, x_BL, PAIR_MASK)
-
-
-def one_step_laws(share: float) -> tuple[Tensor, Tensor]:
-    """Closed form of the mean target and of the mean of its log, both [2, 3], all masked.
-
-    A position hears of the other's token if that one alone is revealed first: chance r (1 - r).
-    """
-    mean, mean_log = torch.zeros(2, 3), torch.zeros(2, 3)
-    heard = share * (1 - share)
-    for position, table in ((0, JOINT.T), (1, JOINT)):
-        own, other = table.sum(0), table.sum(1)
-        conditional = (table + 1e-9) / (table + 1e-9).sum(1, keepdim=True)
-        mean[position] = (1 - heard) * own + heard * (other[:, None] * conditional).sum(0)
-        logs = (other[:, None] * conditional.log()).sum(0)
-        mean_log[position] = (1 - heard) * own.log() + heard * logs
-    return mean, mean_log
-
-
-def test_distilled_law_of_a_perfect_teacher_has_the_closed_form():
-    """Forward KL learns the targets' mean, backward KL their normalised geometric mean."""
-    torch.manual_seed(0)
-    count, dt = 30_000, 0.3
-    x = torch.full((count, 2), PAIR_MASK)
-    t = torch.full((count,), 0.8, dtype=torch.float64)
-    steps = sdtt_math.exact_grid(t, dt)
-    linear = lambda t_B: t_B  # noqa: E731
-    target = sdtt_math.teacher_targets(
-        perfect, x, steps, linear, sample_categorical, PAIR_MASK
-    ).logp_BLV
-    target = sdtt_math.without_mask(target, PAIR_MASK)
-    mean, mean_log = one_step_laws(dt / 0.8)
-    for drawn, exact in ((target.exp(), mean), (target, mean_log)):
-        error = 4.5 * drawn.std(0) / count**0.5
-        assert ((drawn.mean(0) - exact).abs() < error + 1e-9).all()
-
-    optima = {
-        "kl-fwd": (target.exp().mean(0), mean),
-        "kl-bwd": (torch.softmax(target.mean(0), -1), torch.softmax(mean_log, -1)),
-    }
-    for name, (of_targets, exact) in optima.items():
-        close(learned(name, target), of_targets, 1e-6)
-        close(of_targets, exact, 0, 0.01)
-
-
-def learned(name: str, target: Tensor) -> Tensor:
-    """What gradient descent on a distance makes of a student that has one law per position."""
-    logits = torch.zeros(target.shape[1:], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [logits],
-        max_iter=100,
-        tolerance_grad=1e-9,
-        tolerance_change=0,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        student = torch.log_softmax(logits, -1).expand(len(target), -1, -1)
-        loss = DISTANCES[name](student, target).mean()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    return torch.softmax(logits.detach(), -1)
-
-
-def test_forward_kl_keeps_the_marginals_and_backward_kl_sharpens():
-    """No product of one step knows of dependence; what is left to gain is what is dropped."""
-    mean, mean_log = one_step_laws(0.5)
-    marginals = torch.stack((JOINT.sum(1), JOINT.sum(0)))
-    close(mean, marginals, 1e-6)
-    backward = torch.softmax(mean_log, -1)
-    entropies = [-(law * law.log()).sum(-1) for law in (marginals, backward)]
-    # the word pair of no chance is told as one: what excludes most loses most
-    assert (backward - marginals).abs().max() > 0.1
-    assert (entropies[1] < entropies[0]).all()
-
-
-def test_targets_average_to_the_marginal_whatever_the_grid():
-    """A perfect teacher's prediction is a martingale along its own steps: exact, by listing."""
-    share = 0.4
-    total = torch.zeros(2, 3, dtype=torch.float64)
-    for first, second in itertools.product((False, True), repeat=2):
-        chance = (share if first else 1 - share) * (share if second else 1 - share)
-        for i, j in itertools.product(range(3), range(3)):
-            weight = chance * JOINT.sum(1)[i] * JOINT.sum(0)[j]
-            x = torch.tensor(
-                [[int(WORDS[i]) if first else PAIR_MASK, int(WORDS[j]) if second else PAIR_MASK]]
-            )
-            start = torch.full((1, 2), PAIR_MASK)
-            now = perfect(x, torch.ones(1))
-            before = perfect(start, torch.ones(1))
-            target = torch.where((x == PAIR_MASK)[..., None], now, before)
-            total += weight * sdtt_math.without_mask(target, PAIR_MASK)[0].exp()
-    close(total, torch.stack((JOINT.sum(1), JOINT.sum(0))), 1e-6)

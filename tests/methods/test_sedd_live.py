@@ -103,8 +103,7 @@ def process(sedd):
 
 
 def test_this_is_the_commit_that_was_compared():
-    commit, digest = upstream.COMPARED["sedd"]
-    assert upstream.source_digest(HOME) == digest, f"check out {commit}"
+    upstream.require_compared("sedd", HOME)
 
 
 def test_the_average_came_over_by_name(pair):

@@ -12,7 +12,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 from omegaconf.errors import OmegaConfBaseException
 
-from lkf_plugin.train.memory import BUDGET, estimate, on_cpu
+from lkf_plugin.config.memory import BUDGET, estimate, on_cpu
 
 LONG = 24 * 3600  # seconds of training from which it is said
 ENOUGH_BATCHES, ENOUGH_SECONDS = 3, 2.0  # to trust the rate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lkf_plugin.train.forecast import duration_sentence
+from lkf_plugin.runs.forecast import duration_sentence
 
 
 def test_a_run_of_months_is_said() -> None:

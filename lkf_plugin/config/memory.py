@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lkf_plugin.data.corpus import CORPORA, TRAIN
 from lkf_plugin.data.options import settings_of
 from lkf_plugin.data.tokenizer import token_ids
 from lkf_plugin.errors import UserError
+from lkf_plugin.methods.method import is_latent_kernel, method_of
 
 BUDGET = 2e9  # bytes of a training process on a CPU
 FLOOR = 4e8  # for the batch, where the weights alone come near the budget
@@ -66,10 +67,10 @@ def estimate(config: DictConfig) -> StepMemory:
         ArithmeticError, TypeError, ValueError, AttributeError, OmegaConfBaseException, UserError:
             the configuration does not make sense; validation says where.
     """
-    model, loss = config.model, config.loss
+    model, loss, method = config.model, config.loss, method_of(config)
     D, L, C, depth = model.hidden_size, model.length, model.cond_dim, model.n_blocks
     V = vocabulary_size(config.data)
-    is_lkf = model.type == "lkf"
+    is_lkf = is_latent_kernel(config)
     M = model.num_components * model.get("block_components", 1) if is_lkf else 1
     latent = model.latent_blocks if is_lkf and M > 1 else 0
     tied = model.get("trunk") == "native"
@@ -96,9 +97,9 @@ def estimate(config: DictConfig) -> StepMemory:
     elif full == "gathered":
         train += LOGITS * logits * M / 2
         check += LOGITS_PASSING * logits * M / 2
+    train *= method.rows(config)
+    states = STATES + method.holds_teacher
     # sampling holds the law of every position
-    train *= OmegaConf.select(config, "method.latents", default=1)  # rows per sequence
-    states = STATES + int(OmegaConf.select(config, "method.teacher") is not None)
     return StepMemory(PROGRAM + states * FLOAT * weights, train, max(check, 2 * logits))
 
 
@@ -112,10 +113,9 @@ def _rows_with_gradient(loss: Mapping[str, Any], M: int, apart: bool) -> float:
 def _holds_all_logits(config: DictConfig, M: int) -> str:
     """``every`` position's logits, the ``gathered`` ones', or ``none`` at once."""
     head = config.loss.get("token_head", "auto")
-    method = OmegaConf.select(config, "method.name", default="none")
-    if method in ("ar", "sedd", "duo"):
-        return "none"  # by chunks of rows
-    if config.model.type != "lkf" or head == "mdlm":
+    if method_of(config).by_chunks(config):
+        return "none"
+    if not is_latent_kernel(config) or head == "mdlm":
         return "every"
     if head == "auto" and M == 1 and config.loss.name == "mixture":
         return "every"
