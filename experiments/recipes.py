@@ -58,28 +58,32 @@ GENTLY = (
     "~lr_scheduler.warmup_steps",  # the start's, which this schedule has not
     "lr_scheduler.num_warmup_steps=10",
 )
+SOTU_GENTLY = (*GENTLY, "~lr_scheduler.decay_fraction")  # its start's schedule has one more
 # Chains of 16 steps are what few hundred training steps can shorten to 2; upstream's is 1,024.
-SDTT = ("method=sdtt", "method.base_steps=16", *GENTLY)
+SDTT = ("method=sdtt", "method.base_steps=16")
 # Eight sequences of eight latents are as many rows as two batches of the other methods.
 DI4C = (
     "method=di4c",
     "method.base_steps=16",
     "method.latents=8",
     "loader.global_batch_size=8",
-    *GENTLY,
 )
 DCD = (
     "method=dcd",
     "method.base_steps=16",
     "method.gamma_min=null",
     "method.gamma_max=null",
-    *GENTLY,
 )
-REDI = ("method=redi", "method.generation_steps=32", *GENTLY)
+REDI = ("method=redi", "method.generation_steps=32")
 
 
 def _recipes(
-    plain: str, autoregressive: str, latent: str, steps: int, pairs: int
+    plain: str,
+    autoregressive: str,
+    latent: str,
+    steps: int,
+    pairs: int,
+    gently: tuple[str, ...] = GENTLY,
 ) -> dict[str, Recipe]:
     """Every method but the mixtures.
 
@@ -89,6 +93,7 @@ def _recipes(
         latent: that of the latent-kernel model at M = 1.
         steps: of each round of SDTT, DCD and ReDi; Di4C's have half, for a step costs more.
         pairs: of a round of ReDi.
+        gently: how a trained model is trained on.
     """
     made = f"method.pairs={pairs}"
     return {
@@ -96,10 +101,10 @@ def _recipes(
         "mdlm": Recipe((plain, "method=mdlm")),
         "sedd": Recipe((plain, "method=sedd")),
         "duo": Recipe((plain, *DUO)),
-        "sdtt": Recipe((plain, *SDTT), teacher="mdlm", rounds=3).of_steps(3 * steps),
-        "di4c": Recipe((plain, *DI4C), teacher="sdtt", rounds=2).of_steps(steps),
-        "dcd": Recipe((plain, *DCD), teacher="duo", rounds=3).of_steps(3 * steps),
-        "redi": Recipe((plain, *REDI, made), teacher="duo", rounds=3).of_steps(3 * steps),
+        "sdtt": Recipe((plain, *SDTT, *gently), teacher="mdlm", rounds=3).of_steps(3 * steps),
+        "di4c": Recipe((plain, *DI4C, *gently), teacher="sdtt", rounds=2).of_steps(steps),
+        "dcd": Recipe((plain, *DCD, *gently), teacher="duo", rounds=3).of_steps(3 * steps),
+        "redi": Recipe((plain, *REDI, *gently, made), teacher="duo", rounds=3).of_steps(3 * steps),
         "lkf-M1": Recipe((latent, "model.num_components=1")),
     }
 
@@ -120,7 +125,7 @@ AGREETEXT["sdtt_lkf-M8"] = Recipe(
 ).of_steps(180)
 AGREETEXT |= {f"lkf-M{M}": Recipe(("experiment=demo", f"model.num_components={M}")) for M in (4, 8)}
 SOTU: dict[str, Recipe] = _recipes(
-    "experiment=sotu_baseline", "experiment=sotu_ar", "experiment=sotu", 50, 256
+    "experiment=sotu_baseline", "experiment=sotu_ar", "experiment=sotu", 50, 256, SOTU_GENTLY
 )
 SOTU["sdtt_lkf-M8"] = Recipe(
     (
@@ -128,7 +133,7 @@ SOTU["sdtt_lkf-M8"] = Recipe(
         "model.num_components=8",
         "method=sdtt_lkf",
         "method.base_steps=16",
-        *GENTLY,
+        *SOTU_GENTLY,
     ),
     teacher="lkf-M8",
     rounds=3,
