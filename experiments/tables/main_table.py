@@ -98,8 +98,9 @@ def main(lookup: Lookup) -> Table:
     table.notes.append(
         "ELBO-PPL is exp of the marginal NELBO a token, as MDLM counts it, of the row's own model "
         "over all times; AR's is exact. A distilled model's is its own and not its teacher's, and "
-        "does not bound what few-step samples follow: table nats does. Behind a figure: c, network "
-        "calls a sample as run; s, trainings, whose mean it is, ± their standard deviation."
+        "does not bound what few-step samples follow: table nats does, with the errors. Behind a "
+        "figure: c, network calls a sample as run; s, trainings, whose mean it is, ± their "
+        "standard deviation."
     )
     return table
 

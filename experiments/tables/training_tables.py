@@ -19,6 +19,7 @@ def nats(lookup: Lookup) -> Table:
     grid = grid_of(lookup)
     columns = ["NELBO", *(f"NLL@{J}" for J in grid)]
     table = Table("nats", "Likelihood of held-out text, nats a token", columns)
+    errors: dict[str, list[float]] = {"NELBO": [], "NLL@J": []}
     for row in main_rows(lookup):
         if row.row not in (OWN, SINGLE, NELBO):
             continue
@@ -26,18 +27,34 @@ def nats(lookup: Lookup) -> Table:
         few = lookup.find(row.M, FEW_STEP, None, row.model)
         if whole is None and few is None:
             continue
-        if row.model == "lkf" and row.M > 1 and row.row == SINGLE:
-            continue  # the model's own line stands already
         held = row.M > 1  # a chain of a mixture keeps its component
+        if held and (row.row == SINGLE) == (row.model == "lkf"):
+            continue  # a mixture is one line, whatever chooses among its chains
         bounds = [lookup.repeated(few, f"{FROZEN if held else 'nll'}@{J}") for J in grid]
         label = f"LKF M={row.M}, a component kept" if row.model == "lkf" and held else row.label
         table.rows.append((label, _of(row.model), [lookup.repeated(whole, "nelbo"), *bounds]))
+        for kind, record in zip(errors, (whole, few), strict=True):
+            errors[kind] += [] if record is None else [_largest_error(record)]
+    shown = " and ".join(
+        f"{min(own):.3f} to {max(own):.3f} for {kind}" for kind, own in errors.items() if own
+    )
+    table.notes.append(
+        "Every row is measured on the same texts, and on the same draws of times as other rows of "
+        "its estimator, so that trainings deviate by less than a figure is sure: standard errors "
+        f"over texts are {shown}."
+    )
     table.notes.append(
         "NLL@J bounds the likelihood of the row's own sampler of J steps from above, where such a "
         "bound is known: samplers that reveal masks. Lower is better; it needs no judge, and dull "
         "samples do not lower it. For a distilled row all figures are the student's."
     )
     return table
+
+
+def _largest_error(record: Record) -> float:
+    """Of the nats in a record, over texts."""
+    nats = [one for name, one in record.metrics.items() if name.startswith(("nelbo", "nll"))]
+    return max((one.se or 0.0 for one in nats), default=0.0)
 
 
 def _of(model: str) -> str:

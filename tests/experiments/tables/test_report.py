@@ -215,6 +215,8 @@ def test_the_bounds_of_few_steps_stand_beside_the_nelbo() -> None:
     assert shown["LKF M=8, a component kept"] == [1.5, 2.5]  # its chains keep the component
     assert shown["MDLM"] == [None, 3.0]
     assert {label: whose for label, whose, _ in table.rows}["AR (128 calls)"] == "exact"
+    (note, *_) = table.notes
+    assert "over texts are 0.000 to 0.100 for NELBO and 0.100 to 0.100 for NLL@J" in note
 
 
 def test_a_likelihood_is_compared_by_what_it_depends_on() -> None:
