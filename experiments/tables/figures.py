@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tables.advantages import best_of_n
-from experiments.tables.lookup import Lookup
+from experiments.tables.lookup import Lookup, seed_of
+from lkf_plugin.evaluate.run_records import FIRST_SEED, OWN
+from lkf_plugin.methods.method import LKF
 from lkf_plugin.records.record import Record
 
 BLUE, ORANGE, GREEN, GREY, RED = "#3465a4", "#d9730d", "#4b8b3b", "#8a8a8a", "#c0392b"
@@ -60,7 +62,8 @@ def _figure_axis(axes: Any, lookup: Lookup) -> None:
 def _save(figure: Any, path: Path) -> Path:
     import matplotlib.pyplot as plt
 
-    figure.tight_layout()
+    if figure.get_layout_engine() is None:
+        figure.tight_layout()
     figure.savefig(path, dpi=150, metadata={"Software": None})
     plt.close(figure)
     return path
@@ -98,7 +101,10 @@ def _steps(lookup: Lookup, path: Path) -> Path | None:
 
 
 def _diversity(lookup: Lookup, path: Path) -> Path | None:
-    """Quality against pooled entropy: a gain to the left of its control is bought with variety."""
+    """Quality against pooled entropy: a gain to the left of its control is bought with variety.
+
+    One training of each row, the first.
+    """
     import matplotlib.pyplot as plt
 
     if not lookup.steps():
@@ -106,9 +112,11 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
     last = max(lookup.steps())
     shown = [r for r in lookup.records if r.steps == last and lookup.figure(r) is not None]
     shown = [r for r in shown if not r.row.startswith(("probe", "deferred", "solo"))]
+    shown = [r for r in shown if seed_of(r) == FIRST_SEED]
     if not shown:
         return None
-    figure, axes = plt.subplots(figsize=(9.6, 4.8))
+    height = 3.8 + 0.17 * math.ceil(len(shown) / 3)
+    figure, axes = plt.subplots(figsize=(9.0, height), layout="constrained")
     colors = {1: BLUE, 4: GREEN, 8: ORANGE}
     shown.sort(key=lambda record: record.metrics["pooled_entropy"].value)
     for i, record in enumerate(shown):
@@ -116,9 +124,8 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
         assert quality is not None
         axes.errorbar(
             pooled.value, quality.value, quality.se or 0.0, pooled.se or 0.0,
-            color=colors.get(record.num_components, GREY), marker="o", markersize=5,
-            elinewidth=0.6, linestyle="", label=f"{i + 1}  M={record.num_components} "
-            f"{record.row}",
+            color=GREY if _plain(record) else colors.get(record.num_components, RED), marker="o",
+            markersize=5, elinewidth=0.6, linestyle="", label=f"{i + 1}  {_who(record)}",
         )  # fmt: skip
         lift = (5, -11, 16, -22)[i % 4]
         axes.annotate(
@@ -128,8 +135,22 @@ def _diversity(lookup: Lookup, path: Path) -> Path | None:
     axes.set_xlabel("entropy of the pooled samples, nats")
     axes.set_title(f"J={last}", fontsize=10)
     _figure_axis(axes, lookup)
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    figure.legend(fontsize=7, loc="outside lower center", ncols=3, frameon=False)
     return _save(figure, path)
+
+
+def _plain(record: Record) -> bool:
+    """Whether another method without components made the samples."""
+    return record.method != LKF and record.num_components == 1
+
+
+def _who(record: Record) -> str:
+    """Which network, and how it was decoded."""
+    after = record.labels.get("round")
+    parts = ["" if record.method == LKF else record.method, f"round {after}" if after else ""]
+    parts += ["" if _plain(record) else f"M={record.num_components}"]
+    parts += ["" if record.row == OWN else record.row]
+    return " ".join(filter(None, parts))
 
 
 def _probe(lookup: Lookup, path: Path) -> Path | None:
