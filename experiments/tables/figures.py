@@ -87,8 +87,8 @@ def _steps(lookup: Lookup, path: Path) -> Path | None:
             if record.row == name and end is not None:
                 axes.axhline(end.value, color=GREY, linewidth=1, linestyle=":")
                 axes.annotate(
-                    f"{name} text", (1.4, end.value), xytext=(0, 3), textcoords="offset points",
-                    fontsize=8, color=GREY,
+                    f"{name} text", (0.14, end.value), xycoords=axes.get_yaxis_transform(),
+                    xytext=(0, 3), textcoords="offset points", fontsize=8, color=GREY,
                 )  # fmt: skip
                 break
     grid = sorted({J for _, points, _ in curves for J, _, _ in points})

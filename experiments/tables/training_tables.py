@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.tables.lookup import Lookup
-from experiments.tables.main_table import main_rows
+from experiments.tables.main_table import MainRow, main_rows
 from experiments.tables.row_entries import NELBO, SINGLE, grid_of, record_at
 from experiments.tables.table import Entry, Table
 from lkf_plugin.evaluate.run_records import FEW_STEP, LIKELIHOOD, OWN
@@ -31,7 +31,7 @@ def nats(lookup: Lookup) -> Table:
         if held and (row.row == SINGLE) == (row.model == "lkf"):
             continue  # a mixture is one line, whatever chooses among its chains
         bounds = [lookup.repeated(few, f"{FROZEN if held else 'nll'}@{J}") for J in grid]
-        label = f"LKF M={row.M}, a component kept" if row.model == "lkf" and held else row.label
+        label = f"LKF M={row.M}, a component kept" if row.model == "lkf" and held else _name(row)
         table.rows.append((label, _of(row.model), [lookup.repeated(whole, "nelbo"), *bounds]))
         for kind, record in zip(errors, (whole, few), strict=True):
             errors[kind] += [] if record is None else [_largest_error(record)]
@@ -57,6 +57,11 @@ def _largest_error(record: Record) -> float:
     return max((one.se or 0.0 for one in nats), default=0.0)
 
 
+def _name(row: MainRow) -> str:
+    """The row without the paper's number of calls, which is for another length."""
+    return row.label.partition(" (128 calls)")[0]
+
+
 def _of(model: str) -> str:
     """Whose likelihood it is, for the column of the costs."""
     method = model.partition("-r")[0]
@@ -79,7 +84,7 @@ def cost(lookup: Lookup) -> Table:
         spent = [_label(record, key) for key in ("trained_steps", "teacher_calls")]
         made_for = _label(record, "trained_for_steps")
         repeated = Entry(Estimate(float(lookup.repeated(record).seeds), 0.0), record=record)
-        table.rows.append((row.label, "", [*spent, made_for, repeated]))
+        table.rows.append((_name(row), "", [*spent, made_for, repeated]))
     table.notes.append(
         "Steps are the row's own, all rounds up to it; those of its teacher, or of the model that "
         "it started from, come on top. A teacher's call is one evaluation for a batch; ReDi's make "

@@ -45,7 +45,8 @@ def test_the_command_would_take_these_records(corpus: Corpus, tmp_path: Path) ->
         words = [word for word in words if not word.startswith("init.from_checkpoint")]
         config = compose_config(*words, "trainer.accelerator=cpu", "trainer.devices=1")
         subject = next(r.subject for r in records if f".M{M}." in r.name)
-        evaluation = stored_evaluation(config, corpus, tmp_path)
+        dtype = next((r.setting("judge.dtype") for r in records if r.setting("judge")), None)
+        evaluation = stored_evaluation(config, corpus, tmp_path, f"torch.{dtype}")
         for job in jobs_of(corpus.tables, corpus.grid):
             if job.model != f"M{M}" or job.kind != "policy":
                 continue
@@ -64,11 +65,16 @@ def compose_config(*overrides: str) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
-def stored_evaluation(config: DictConfig, corpus: Corpus, folder: Path) -> Evaluation:
-    """As reproduce.py opens one, the weights and the judge left out."""
+def stored_evaluation(
+    config: DictConfig, corpus: Corpus, folder: Path, judge_dtype: str
+) -> Evaluation:
+    """As reproduce.py opens one, the weights and the judge left out.
+
+    The judge computes in what the machine of the records does fastest.
+    """
     judge: Any = None
     if corpus.judge:
-        judge = SimpleNamespace(label=LABEL, revision=None, dtype="torch.float32", metric="x")
+        judge = SimpleNamespace(label=LABEL, revision=None, dtype=judge_dtype, metric="x")
     quality = TextQuality(None, judge, 1, self_bleu_subset=corpus.self_bleu)
     module: Any = SimpleNamespace(ema=object(), sampler_of=str, decode_network=None)
     run = LoadedRun(config, module, None, Path("none"), None)  # type: ignore[arg-type]
