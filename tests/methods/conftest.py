@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from lkf_plugin.config import register_resolvers
 from lkf_plugin.data.agreetext import agreetext_tokenizer
 from lkf_plugin.methods.baseline import Baseline
 from lkf_plugin.runs.common import build_module
+from tests.methods import upstream
 
 TINY = (
     "model=tiny",
@@ -47,6 +48,13 @@ LATENT = (  # over TINY, with method=auto or another of the latent kernel's
     *(word for word in TINY if word.startswith("model.")),
     "model.length=32",
 )
+
+
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    """New tensors are float64, for originals that are compared so."""
+    with upstream.working_in(torch.float64):
+        yield
 
 
 @pytest.fixture(scope="session")

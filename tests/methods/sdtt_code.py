@@ -14,14 +14,9 @@ from tests.methods import upstream
 V, L, MASK = 88, 32, 87  # theirs appends a mask to the tokenizer's words
 SIZES = (
     "model=dit-orig-small",
-    "model.hidden_size=16",
-    "model.cond_dim=8",
-    "model.n_blocks=2",
-    "model.n_heads=2",
+    *upstream.TINY,
     f"model.length={L}",
-    "model.dropout=0.0",
     "parameterization.start_from_hf=false",
-    "training.ema=0.9",
 )
 MODULES = ("sdtt.core.distill.multi_round_sdtt", "sdtt.models.loading_utils")
 

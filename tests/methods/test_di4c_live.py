@@ -24,13 +24,10 @@ if HOME is None:
     pytest.skip(upstream.reason_to_skip("di4c"), allow_module_level=True)
 
 CLOSE, LATENTS = 1e-9, 3
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    with upstream.working_in(torch.float64):
-        yield
+pytestmark = [
+    pytest.mark.usefixtures("in_float64"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
+]
 
 
 @pytest.fixture

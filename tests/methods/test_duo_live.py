@@ -28,13 +28,8 @@ V, L = 88, 32
 TABLE = "integral/bert-base-uncased.pkl"  # of the checkout
 THEIRS = (
     "model=tiny",
-    "model.hidden_size=16",
-    "model.cond_dim=8",
-    "model.n_blocks=2",
-    "model.n_heads=2",
+    *upstream.TINY,
     f"model.length={L}",
-    "model.dropout=0.0",
-    "training.ema=0.9",
     f"algo.curriculum.integral_cache_path={HOME / TABLE}",
 )
 DATA = {"dataloader": {}}  # of the checkout, and as unused

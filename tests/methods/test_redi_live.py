@@ -29,13 +29,8 @@ V, L, B = 88, 32, 4
 THEIRS = (
     "algo=rectification",
     "model=tiny",
-    "model.hidden_size=16",
-    "model.cond_dim=8",
-    "model.n_blocks=2",
-    "model.n_heads=2",
+    *upstream.TINY,
     f"model.length={L}",
-    "model.dropout=0.0",
-    "training.ema=0.9",
     f"algo.integral_cache_path={HOME / 'integral' / 'bert-base-uncased.pkl'}",
 )
 DATA = {"dataloader": {}}  # of the checkout, and unused

@@ -21,13 +21,10 @@ if HOME is None:
     pytest.skip(upstream.reason_to_skip("sdtt"), allow_module_level=True)
 
 CLOSE = 1e-9
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def in_float64():
-    with upstream.working_in(torch.float64):
-        yield
+pytestmark = [
+    pytest.mark.usefixtures("in_float64"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
+]
 
 
 @pytest.fixture

@@ -32,6 +32,14 @@ from lkf_plugin.upstream import shims
 from lkf_plugin.upstream.shims import swapped
 
 EXTERNAL = Path(__file__).parents[2] / "external"
+TINY = (  # a network of MDLM's family, in the keys that DUO, SDTT and all their copies share
+    "model.hidden_size=16",
+    "model.cond_dim=8",
+    "model.n_blocks=2",
+    "model.n_heads=2",
+    "model.dropout=0.0",
+    "training.ema=0.9",
+)
 
 
 class Checkout(NamedTuple):
