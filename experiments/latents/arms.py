@@ -63,14 +63,12 @@ def _on(experiment: str, steps: int, *overrides: str) -> Row:
 
 
 def _structure(latent: str, K: int, m: int, length: int | str) -> tuple[str, ...]:
+    """Latents per block that EM has found, which need no regulariser of the router."""
     sizes = (f"model.num_components={K}", f"model.block_components={m}")
-    return (f"model.latent={latent}", *sizes, f"model.block_length={length}", "init.latents=em")
-
-
-def _late_chain(m: int) -> tuple[str, ...]:
-    """A chain over positions whose states enter after attention: the cheapest step there is."""
-    site = ("model.latent_site=after_attention", "loss.backward=drawn")
-    return (*_structure("chain", 1, m, 1), *site)
+    free = ("loss.lambda_ent=0", "loss.lambda_lb=0")
+    return (
+        f"model.latent={latent}", *sizes, f"model.block_length={length}", "init.latents=em", *free
+    )
 
 
 AGREETEXT = Study(
@@ -134,8 +132,8 @@ CHARACTERS = Study(
         "M8": _on("sotu-characters-on", 690, "model.num_components=8", "loss.backward=drawn"),
         "tree": _on("sotu-characters-on", 510, *_structure("tree", 1, 8, 4)),
         "chain": _on("sotu-characters-on", 490, *_structure("chain", 1, 8, 1)),
-        "chain-late": _on("sotu-characters-on", 760, *_late_chain(8)),
-        "chain16-late": _on("sotu-characters-on", 640, *_late_chain(16)),
+        "chain-late": _on("sotu-characters-chain", 820),
+        "chain16-late": _on("sotu-characters-chain", 700, "model.block_components=16"),
         AUTOREGRESSIVE: _autoregressive(
             "data.tokenizer_name_or_path=characters", "data.drop_digit_windows=false"
         ),
@@ -151,8 +149,8 @@ WORDS = Study(
         FIRST: Row(("experiment=sotu", CLOCK)),
         "M1-on": _on("sotu-on", 1000),
         "M8": _on("sotu-on", 470, "model.num_components=8", "loss.backward=drawn"),
-        "chain-late": _on("sotu-on", 590, *_late_chain(8)),
-        "chain16-late": _on("sotu-on", 450, *_late_chain(16)),
+        "chain-late": _on("sotu-chain", 700),
+        "chain16-late": _on("sotu-chain", 540, "model.block_components=16"),
         AUTOREGRESSIVE: _autoregressive(),
     },
     steps=(1, 2, 4, 8, 16, 32),

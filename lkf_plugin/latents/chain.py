@@ -247,8 +247,10 @@ def _chains(p: ChainPotentials, ell_BGM: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def _state_log_probs(p: ChainPotentials) -> Tensor:
-    """log P(z_g = j | k), [B, K, G, m]."""
-    states = [p.loga_BKm]
-    for logT_BKmm in p.logT_BKHmm.unbind(2):
-        states.append(torch.logsumexp(states[-1][..., None] + logT_BKmm, dim=-2))
-    return torch.stack(states, 2)
+    """log P(z_g = j | k), [B, K, G, m]: products of probabilities in float64; none is -inf."""
+    states = [p.loga_BKm.exp().double()[..., None, :]]
+    for T_BKmm in p.logT_BKHmm.exp().double().unbind(2):
+        states.append(states[-1] @ T_BKmm)
+    state_BKGm = torch.cat(states, -2)
+    log_BKGm = state_BKGm.clamp_min(torch.finfo(torch.float64).tiny).log()
+    return torch.where(state_BKGm > 0, log_BKGm, -torch.inf).to(p.loga_BKm.dtype)

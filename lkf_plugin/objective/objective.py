@@ -140,13 +140,11 @@ class Objective(ABC):
         return self.loss(self.score(backbone, corruption), corruption)
 
     def penalty(self, potentials: Any) -> Tensor | float:
-        """R of the router (paper, Eq. reg), nats per sequence; none at M = 1."""
-        if self.num_components == 1:
+        """R of the router (paper, Eq. reg), nats per sequence; none at M = 1 or at zero weight."""
+        lambdas = self.settings["lambda_ent"], self.settings["lambda_lb"]
+        if self.num_components == 1 or not any(lambdas):
             return 0.0
-        settings = self.settings
-        return self.structure.regularizer(
-            potentials, settings["lambda_ent"], settings["lambda_lb"]
-        )
+        return self.structure.regularizer(potentials, *lambdas)
 
 
 OBJECTIVES: Registry[type[Objective]] = Registry("objective", "lkf_plugin.objective")
