@@ -15,6 +15,7 @@ import torch
 
 from experiments.studies.agreetext import agreetext_recipe, measure_agreetext
 from experiments.studies.measures import (
+    measure_excess,
     measure_likelihood,
     measure_modes,
     measure_probe,
@@ -48,6 +49,13 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "embedding std .2": {"latent_emb_std": 0.2},
     "FiLM std 0": {"latent_film_std": 0.0},
     "FiLM std .2": {"latent_film_std": 0.2},
+}
+BLOCKS: Mapping[str, Mapping[str, Any]] = {
+    "tree": {"latent": "tree", "ties": "none", "block_components": 2, "block_length": 4},
+    "chain": {
+        "latent": "chain", "ties": "none", "components": 1, "block_components": 8,
+        "lambda_ent": 0.0, "lambda_lb": 0.0,
+    },
 }
 
 
@@ -132,6 +140,15 @@ def _ablations(budget: Budget) -> Iterator[Cell]:
             yield Cell(name, recipe, measure_likelihood)
 
 
+def _structures(budget: Budget) -> Iterator[Cell]:
+    """Corpora that one latent per sequence suffices for, by structures that have more."""
+    for corpus in ("hidden", "parity"):
+        for seed, perturb in budget.starts:
+            sequence = sweep_recipe(corpus, 8, seed, budget, perturb)
+            for recipe in (sequence, *(replace(sequence, **more) for more in BLOCKS.values())):
+                yield Cell(recipe.name, recipe, measure_excess)
+
+
 def _ties(budget: Budget) -> Iterator[Cell]:
     steps = budget.steps_for("hidden", 16)
     for seed, perturb in budget.starts:
@@ -157,6 +174,7 @@ STUDIES: dict[str, Callable[[Budget], Iterator[Cell]]] = {
     "support": _sweep("hidden", measure_support, (1, 4, 16)),
     "ablations": _ablations,
     "ties": _ties,
+    "structures": _structures,
     "agreetext": _sweep("agreetext", _agreetext, (1, 2, 4, 8, 16)),
 }
 

@@ -28,7 +28,7 @@ from lkf_plugin.information.sample_tc import (
 )
 from lkf_plugin.information.state_average import PointInformation, information_at
 from lkf_plugin.information.step import step_information
-from lkf_plugin.kernel import log_mixture
+from lkf_plugin.latents.structure import in_double
 from lkf_plugin.objective.objective import Corruption, Objective
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.train.seeding import derive_seed, seed_position
@@ -53,8 +53,7 @@ def paired_excess(
     """
     losses, gaps = [], []
     objective = objective_of(recipe)
-    # beyond V components hidden agreement's optimum is the truth; parity's is M = 1's
-    components = recipe.components if isinstance(corpus, HiddenAgreement) else 1
+    components = _reference(corpus, recipe)
     for chunk in range(ROWS // CHUNK):
         x1_BL = corpus.sample(CHUNK, derive_seed(0, HELD_OUT, chunk))
         seed_position(0, HELD_OUT, "noise", chunk)
@@ -83,7 +82,9 @@ def _transition_loss(
 ) -> Tensor:
     """-log Psi(x_s | x_t) of each row, float64 [B]."""
     scores = objective.score(backbone, corruption)
-    return -log_mixture(scores.potentials.logw_BK.double(), scores.logp_BML.double().sum(-1))
+    structure = backbone.structure
+    ell_BGM = structure.blocks.sums(scores.logp_BML.double())
+    return -structure.log_psi(in_double(scores.potentials), ell_BGM)
 
 
 def _mean(values_S: Tensor) -> Estimate:
@@ -92,8 +93,16 @@ def _mean(values_S: Tensor) -> Estimate:
 
 def optimum(corpus: HiddenAgreement | Parity, recipe: Recipe) -> float:
     """The exact loss that ``paired_excess`` measures against, in expectation."""
-    components = recipe.components if isinstance(corpus, HiddenAgreement) else 1
-    return corpus.nll(components, recipe.t_max)
+    return corpus.nll(_reference(corpus, recipe), recipe.t_max)
+
+
+def _reference(corpus: HiddenAgreement | Parity, recipe: Recipe) -> int:
+    """Components of the optimum: as many values as a level of the latents has; parity's is M = 1's.
+
+    Beyond V components hidden agreement's optimum is the truth.
+    """
+    level = max(recipe.components, recipe.block_components)
+    return level if isinstance(corpus, HiddenAgreement) else 1
 
 
 def full_step(
@@ -119,6 +128,14 @@ def measure_likelihood(
         "information_ceiling": point.information_ceiling,
         "total_correlation_ceiling": point.total_correlation_ceiling,
     }
+
+
+def measure_excess(
+    backbone: LatentKernelBackbone, corpus: HiddenAgreement | Parity, recipe: Recipe
+) -> dict[str, Any]:
+    """Loss and excess alone, of any structure of latents."""
+    loss, excess = paired_excess(backbone, corpus, recipe)
+    return {"nll": loss, "excess": excess, "optimum": optimum(corpus, recipe)}
 
 
 def measure_support(

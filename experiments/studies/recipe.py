@@ -15,6 +15,7 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.records.identity import SHORT, identity_digest
 
 CLAUSES = 4
+STICKY = 3.0  # logit of a chain's states for staying, as in the product's own settings
 TIES = ("none", "anneal", "balance", "split")
 
 
@@ -60,7 +61,9 @@ class Recipe:
 
     Attributes:
         corpus: hidden, parity or agreetext.
-        components: M.
+        components: latents per sequence: M, where blocks have none.
+        latent, block_components, block_length: structure of the latents (``model.latent``), m, and
+            positions per block.
         steps, seed, batch, lr, warmup: of the optimizer (AdamW, betas .9/.99, clip 1; the rate
             holds, then falls to zero over the last 40%).
         objective: two_time (paper, Eq. nll) or mixture (Eq. x0loss).
@@ -95,12 +98,17 @@ class Recipe:
     t_max: float = 0.95
     latent_blocks: int = 1
     perturb: bool = False
+    latent: str = "sequence"
+    block_components: int = 1
+    block_length: int = 1
 
     def __post_init__(self) -> None:
         make_corpus(self.corpus)
         unknown = [tie for tie in self.ties.split("+") if tie not in TIES]
         if unknown:
             raise UserError(f"ties={self.ties} is unknown: take {', '.join(TIES)}, joined by +.")
+        if self.latent != "sequence" and self.ties not in ("none", "anneal"):
+            raise UserError(f"ties={self.ties} knows one latent per sequence: take none or anneal.")
         if self.objective not in ("two_time", "mixture"):
             raise UserError(f"objective={self.objective} is unknown: take two_time or mixture.")
         if self.steps < 1 or self.warmup >= self.steps:
@@ -118,6 +126,10 @@ class Recipe:
             "length": make_corpus(self.corpus).length,
             "dropout": 0.0,
             "num_components": self.components,
+            "latent": self.latent,
+            "block_components": self.block_components,
+            "block_length": self.block_length,
+            "sticky": STICKY,
             "latent_blocks": self.latent_blocks,
             "latent_emb_std": self.latent_emb_std,
             "latent_film_std": self.latent_film_std,
@@ -133,7 +145,9 @@ class Recipe:
     def name(self) -> str:
         """Readable and unique: the run's folder and the record's name."""
         start = f"s{self.seed}" + ("-perturbed" if self.perturb else "")
-        return f"{self.corpus}-M{self.components}-n{self.steps}-{start}-{self.digest}"
+        blocks = f"x{self.block_components}-{self.latent}" if self.block_components > 1 else ""
+        size = f"M{self.components}{blocks}"
+        return f"{self.corpus}-{size}-n{self.steps}-{start}-{self.digest}"
 
     def folder(self, root: Path) -> Path:
         """Where the run lives."""

@@ -159,6 +159,35 @@ def parity(records: Records) -> str:
     return block(header, rows, note(groups), exact, draws_note(groups, EXCESS))
 
 
+def structures(records: Records) -> str:
+    """Latents per block beside one per sequence, where one is all there is to know."""
+    groups = group_runs(records)
+    rows = []
+    for recipe, group in with_gaps("structures", groups, lambda r: (r.corpus, r.latent)):
+        per_block = f"{recipe.block_components} over {recipe.block_length}"
+        head = [
+            recipe.corpus, recipe.latent, str(recipe.components),
+            per_block if recipe.block_components > 1 else "",
+        ]  # fmt: skip
+        if group is None:
+            rows.append([*head, "", NOT_RUN, ""])
+            continue
+        values = group.values(EXCESS)
+        rows.append([*head, str(recipe.steps), by_seed(values, 4), spread(values, 4)])
+    header = ("corpus", "latent", "per sequence", "per block over positions", "steps",
+              "excess by seed", "excess")  # fmt: skip
+    exact = (
+        "Excess over the exact optimum of one latent of eight values per sequence (hidden) and of "
+        "M = 1 (parity), on the same draws."
+    )
+    return block(header, rows, exact, note(groups, structure), draws_note(groups, EXCESS))
+
+
+def structure(recipe: Recipe) -> str:
+    """A recipe's corpus and structure of latents."""
+    return f"{recipe.corpus} by {recipe.latent}"
+
+
 def ablations(records: Records) -> str:
     """Router regulariser and latent scale."""
     rows = []
@@ -240,6 +269,7 @@ _BLOCKS: dict[str, tuple[str, Callable[[Records], str]]] = {
     "selection": ("modes", selection),
     "ties": ("ties", ties),
     "parity": ("parity", parity),
+    "structures": ("structures", structures),
     "ablations": ("ablations", ablations),
     "agreetext": ("agreetext", agreetext_losses),
     "agreetext-samples": ("agreetext", agreetext_samples),

@@ -31,7 +31,7 @@ from lkf_plugin.backbone import LatentKernelBackbone, build_backbone
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.information.laws import network_law
-from lkf_plugin.latents.sequence import Sequence
+from lkf_plugin.latents.structure import build_structure
 from lkf_plugin.objective.components import ComponentScores
 from lkf_plugin.objective.draws import PlainDraws
 from lkf_plugin.objective.mixture import Mixture
@@ -178,7 +178,7 @@ def objective_of(recipe: Recipe) -> Objective:
         "t_max": recipe.t_max,
     }
     kind = TwoTime if recipe.objective == "two_time" else Mixture
-    return kind(settings, Sequence(recipe.components))
+    return kind(settings, build_structure(recipe.model()))
 
 
 def corrupt(objective: Objective, x1_BL: Tensor, mask_index: int) -> Corruption:

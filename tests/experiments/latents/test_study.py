@@ -32,7 +32,7 @@ def test_every_run_is_a_command_that_is_accepted(study: str, arm: str):
 def test_a_short_study_is_measured_once(tmp_path: Path):
     short = {"arms": ["tree"], "seeds": [1], "steps": 4, "samples": 8}
     first = run_study("agreetext", tmp_path, **short)  # type: ignore[arg-type]
-    assert len(first) == 1 + len(AGREETEXT.steps)
+    assert len(first) == 2 + len(AGREETEXT.steps)  # bounds, drop-one, samples
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / RECORDS).iterdir()}
     again = run_study("agreetext", tmp_path, **short)  # type: ignore[arg-type]
     assert [one.digest for one in again] == [one.digest for one in first]
