@@ -104,7 +104,7 @@ def test_every_experiment_is_valid(compose: Compose, name: str) -> None:
 def test_every_group_has_been_looked_at() -> None:
     groups = {path.relative_to(CONFIGS).parts[0] for path in CONFIGS.glob("*/**/*.yaml")}
     seen = {"model", "loss", "data", "decode", "logger", "strategy", "noise", "lr_scheduler"}
-    assert groups <= seen | {"callbacks", "experiment", "method", "launcher"}
+    assert groups <= seen | {"callbacks", "experiment", "method", "hydra"}
 
 
 def test_wandb_group_fills_mdlms_key(compose: Compose) -> None:
