@@ -54,7 +54,7 @@ BLOCKS: Mapping[str, Mapping[str, Any]] = {
     "tree": {"latent": "tree", "ties": "none", "block_components": 2, "block_length": 4},
     "chain": {
         "latent": "chain", "ties": "none", "components": 1, "block_components": 8,
-        "lambda_ent": 0.0, "lambda_lb": 0.0,
+        "lambda_ent": 0.02, "lambda_lb": 0.0, "sticky": 6.0,
     },
 }
 
@@ -145,7 +145,9 @@ def _structures(budget: Budget) -> Iterator[Cell]:
     for corpus in ("hidden", "parity"):
         for seed, perturb in budget.starts:
             sequence = sweep_recipe(corpus, 8, seed, budget, perturb)
-            for recipe in (sequence, *(replace(sequence, **more) for more in BLOCKS.values())):
+            alike = replace(sequence, ties="none")  # nothing more is done about ties in blocks
+            blocks = (replace(sequence, **more) for more in BLOCKS.values())
+            for recipe in dict.fromkeys((sequence, alike, *blocks)):
                 yield Cell(recipe.name, recipe, measure_excess)
 
 

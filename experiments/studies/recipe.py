@@ -15,7 +15,6 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.records.identity import SHORT, identity_digest
 
 CLAUSES = 4
-STICKY = 3.0  # logit of a chain's states for staying, as in the product's own settings
 TIES = ("none", "anneal", "balance", "split")
 
 
@@ -64,6 +63,7 @@ class Recipe:
         components: latents per sequence: M, where blocks have none.
         latent, block_components, block_length: structure of the latents (``model.latent``), m, and
             positions per block.
+        sticky: logit that a chain's states have for staying, at the start.
         steps, seed, batch, lr, warmup: of the optimizer (AdamW, betas .9/.99, clip 1; the rate
             holds, then falls to zero over the last 40%).
         objective: two_time (paper, Eq. nll) or mixture (Eq. x0loss).
@@ -101,6 +101,7 @@ class Recipe:
     latent: str = "sequence"
     block_components: int = 1
     block_length: int = 1
+    sticky: float = 3.0
 
     def __post_init__(self) -> None:
         make_corpus(self.corpus)
@@ -129,7 +130,7 @@ class Recipe:
             "latent": self.latent,
             "block_components": self.block_components,
             "block_length": self.block_length,
-            "sticky": STICKY,
+            "sticky": self.sticky,
             "latent_blocks": self.latent_blocks,
             "latent_emb_std": self.latent_emb_std,
             "latent_film_std": self.latent_film_std,

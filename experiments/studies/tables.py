@@ -163,10 +163,10 @@ def structures(records: Records) -> str:
     """Latents per block beside one per sequence, where one is all there is to know."""
     groups = group_runs(records)
     rows = []
-    for recipe, group in with_gaps("structures", groups, lambda r: (r.corpus, r.latent)):
+    for recipe, group in with_gaps("structures", groups, _of_structure):
         per_block = f"{recipe.block_components} over {recipe.block_length}"
         head = [
-            recipe.corpus, recipe.latent, str(recipe.components),
+            recipe.corpus, recipe.latent, recipe.ties, str(recipe.components),
             per_block if recipe.block_components > 1 else "",
         ]  # fmt: skip
         if group is None:
@@ -174,7 +174,7 @@ def structures(records: Records) -> str:
             continue
         values = group.values(EXCESS)
         rows.append([*head, str(recipe.steps), by_seed(values, 4), spread(values, 4)])
-    header = ("corpus", "latent", "per sequence", "per block over positions", "steps",
+    header = ("corpus", "latent", "ties", "per sequence", "per block over positions", "steps",
               "excess by seed", "excess")  # fmt: skip
     exact = (
         "Excess over the exact optimum of one latent of eight values per sequence (hidden) and of "
@@ -185,7 +185,11 @@ def structures(records: Records) -> str:
 
 def structure(recipe: Recipe) -> str:
     """A recipe's corpus and structure of latents."""
-    return f"{recipe.corpus} by {recipe.latent}"
+    return " ".join(part for part in _of_structure(recipe) if part != "none")
+
+
+def _of_structure(recipe: Recipe) -> tuple[str, str, str]:
+    return recipe.corpus, recipe.latent, recipe.ties
 
 
 def ablations(records: Records) -> str:
