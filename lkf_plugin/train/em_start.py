@@ -19,6 +19,7 @@ from lkf_plugin.objective.warm_up import WarmUp
 
 FILE = "latents.pt"
 WINDOWS = 3000  # training windows that EM sees
+HELD_OUT = 4  # of the windows, every so many
 STARTS, APART = 4, 1000  # of EM, and how far their seeds lie apart
 TAG = "lkf-latents-1"
 
@@ -60,16 +61,26 @@ def fitted_law(
 ) -> ContextFreeLaw:
     """The law of a structure that fits a run's training windows, in what its trunk can tell apart.
 
-    Where nothing is visible, a trunk without absolute positions says the same everywhere. One start
-    of EM in four ends in a local optimum on AgreeText, so that the best of a few is taken.
+    Where nothing is visible, a trunk without absolute positions says the same everywhere; one with
+    them may have a law for each place of a block, or for each position, whichever fits windows
+    better that it has not seen. One start of EM in four ends in a local optimum on AgreeText, so
+    that the best of a few is taken.
     """
     x_NL = training_windows(config, prepared)
     everywhere = config.model.trunk == "matched"
-    period = 1 if everywhere else structure.blocks.block_length or x_NL.shape[1]
-    laws = [
-        fit(structure, x_NL, prepared.vocab_size, period=period, tied=everywhere, seed=seed)
-        for seed in range(int(config.seed), int(config.seed) + STARTS * APART, APART)
-    ]
+    seeds = range(int(config.seed), int(config.seed) + STARTS * APART, APART)
+
+    def fitted(x_NL: Tensor, period: int, seed: int) -> ContextFreeLaw:
+        vocab_size = prepared.vocab_size
+        return fit(structure, x_NL, vocab_size, period=period, tied=everywhere, seed=seed)
+
+    length = x_NL.shape[1]
+    period = 1 if everywhere else structure.blocks.block_length or length
+    if not everywhere and period < length:
+        unseen_N = torch.arange(len(x_NL)) % HELD_OUT == 0
+        fits = {p: fitted(x_NL[~unseen_N], p, seeds[0]) for p in (period, length)}
+        period = max(fits, key=lambda p: fits[p].log_prob(x_NL[unseen_N]).mean().item())
+    laws = [fitted(x_NL, period, seed) for seed in seeds]
     return max(laws, key=lambda law: law.log_prob(x_NL).mean().item())
 
 

@@ -11,9 +11,11 @@ import pytest
 import torch
 from datasets import Dataset
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 from lkf_plugin.corpora import agreetext
 from lkf_plugin.errors import UserError
+from lkf_plugin.latents.chain import Chain
 from lkf_plugin.latents.em import fit
 from lkf_plugin.latents.tree import Tree
 from lkf_plugin.train import em_start
@@ -86,8 +88,7 @@ def test_what_does_not_go_together(
 def test_the_best_of_a_few_starts_is_taken() -> None:
     """Seed 7 alone ends in a local optimum of AgreeText, 0.1 nats per token above the best law."""
     x_NL = agreetext.sample(3000, 4, 0)
-    rows = Dataset.from_dict({"input_ids": x_NL.tolist()}).with_format("torch")
-    prepared: Any = SimpleNamespace(train=rows, vocab_size=agreetext.MASK_ID + 1)
+    prepared = _prepared(x_NL)
     config = OmegaConf.create({"seed": 7, "model": {"trunk": "native"}})
     structure = Tree(4, 2, 8)
     V = prepared.vocab_size
@@ -96,3 +97,20 @@ def test_the_best_of_a_few_starts_is_taken() -> None:
     optimum = agreetext.nelbo_optimum(4)
     assert -alone / 32 > optimum + 0.05
     assert abs(-best / 32 - optimum) < 0.005
+
+
+def test_blocks_that_cut_units_get_a_law_of_every_position() -> None:
+    """Halves of a clause have other words: shared by all blocks they would cost 0.17 nats."""
+    prepared = _prepared(agreetext.sample(1000, 4, 0))
+    laws = {}
+    for trunk in ("native", "matched"):
+        config = OmegaConf.create({"seed": 1, "model": {"trunk": trunk}})
+        for length in (4, 8):
+            law = em_start.fitted_law(config, Chain(4, 2, length), prepared)
+            laws[trunk, length] = law.log_emission_PVM.shape[0]
+    assert laws == {("native", 4): 32, ("native", 8): 8, ("matched", 4): 1, ("matched", 8): 1}
+
+
+def _prepared(x_NL: Tensor) -> Any:
+    rows = Dataset.from_dict({"input_ids": x_NL.tolist()}).with_format("torch")
+    return SimpleNamespace(train=rows, vocab_size=agreetext.MASK_ID + 1)
