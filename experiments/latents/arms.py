@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from experiments import recipes
 from experiments.compare.methods import Row
 from experiments.demo.cells import CLAUSES, RUNS
 from lkf_plugin.corpora import agreetext
@@ -18,6 +19,7 @@ from lkf_plugin.train.cpu_seconds import CpuSeconds
 
 FIRST = "M1"  # what text starts from
 AUTOREGRESSIVE = "ar"  # its likelihood is exact: a line beside the bounds
+SAMPLED = "duo"  # changes tokens more than once, which has no bound at J: samples alone
 ENDLESS = 1024  # steps at which hardly two of 64 positions fall into one: J -> infinity
 CLOCK = f"+callbacks.cpu_seconds._target_={CpuSeconds.__module__}.{CpuSeconds.__qualname__}"
 DROPPED = (1, 2, 4)  # J at which each component is taken away in turn
@@ -67,7 +69,11 @@ def _structure(latent: str, K: int, m: int, length: int | str) -> tuple[str, ...
     sizes = (f"model.num_components={K}", f"model.block_components={m}")
     free = ("loss.lambda_ent=0", "loss.lambda_lb=0")
     return (
-        f"model.latent={latent}", *sizes, f"model.block_length={length}", "init.latents=em", *free
+        f"model.latent={latent}",
+        *sizes,
+        f"model.block_length={length}",
+        "init.latents=em",
+        *free,
     )
 
 
@@ -75,6 +81,7 @@ AGREETEXT = Study(
     rows={
         **{name: Row((*overrides, CLOCK)) for name, overrides in RUNS.items()},
         AUTOREGRESSIVE: Row(("experiment=agreetext_ar", "trainer.max_steps=600", CLOCK)),
+        SAMPLED: Row((*recipes.AGREETEXT["duo"].of_steps(1500).overrides, CLOCK)),
     },
     steps=(1, 2, 4, 8, 32),
     sequences=1000,

@@ -6,7 +6,7 @@ Shape legend: N windows, L positions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from lkf_plugin.evaluate.dropped import drop_one
 from lkf_plugin.evaluate.evaluation import DROP_ONE, NETWORK
 from lkf_plugin.evaluate.few_step import few_step
 from lkf_plugin.evaluate.own_likelihood import held_out_nats
-from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import Quality
 from lkf_plugin.evaluate.run_records import LIKELIHOOD, Cell, RunRecords
 from lkf_plugin.information.ceilings import ceiling, held_out
@@ -119,13 +118,12 @@ def measure_samples(
     run: LoadedRun,
     records: RunRecords,
     arm: str,
-    policy: str,
+    settings: Mapping[str, Any],
     J: int,
     samples: int,
     quality: Quality,
 ) -> Record:
-    """Samples by a policy at J: what judges them, the share of known words, and diversity."""
-    settings = policy_settings(policy)
+    """Samples at J: what judges them, the share of known words, and diversity."""
     cell = records.samples(settings, J, samples, NETWORK, quality.judged_by)
     if known := records.find(cell):
         return known

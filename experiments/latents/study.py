@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.compare.methods import OWN
+from experiments.compare.sampling import row_settings
 from experiments.compare.training import run_of
-from experiments.latents.arms import AUTOREGRESSIVE, DROPPED, STUDIES, Study
+from experiments.latents.arms import AUTOREGRESSIVE, DROPPED, SAMPLED, STUDIES, Study
 from experiments.latents.measure import (
     measure_dropped,
     measure_exact,
@@ -14,6 +16,7 @@ from experiments.latents.measure import (
     measure_samples,
 )
 from experiments.runner import train
+from lkf_plugin.evaluate.policies import policy_settings
 from lkf_plugin.evaluate.quality import open_judge, quality_for
 from lkf_plugin.evaluate.run_records import RunRecords
 from lkf_plugin.progress import bar
@@ -67,14 +70,19 @@ def _measure(
     kept = RunRecords(run, records, MEASURED_WITH)
     if arm == AUTOREGRESSIVE:
         return [measure_exact(run, kept, arm, study.sequences)]
-    measured = [measure_likelihood(run, kept, arm, study.steps_of(arm), study.sequences)]
+    measured = []
+    if arm != SAMPLED:
+        measured = [measure_likelihood(run, kept, arm, study.steps_of(arm), study.sequences)]
     if kept.components > 1:
         measured.append(measure_dropped(run, kept, arm, DROPPED, study.sequences))
     count = study.samples if samples is None else samples
     if count:
         tokenizer = run.prepared.tokenizer
         quality = quality_for(run.config, tokenizer, study.judge, self_bleu_subset=0)
-        cells = [(policy, J) for policy in study.policies for J in study.steps]
+        policies = [policy_settings(policy) for policy in study.policies]
+        if arm == SAMPLED:
+            policies = [row_settings(arm, OWN)]
+        cells = [(policy, J) for policy in policies for J in study.steps]
         measured += [
             measure_samples(run, kept, arm, policy, J, count, quality)
             for policy, J in bar(cells, f"sampling {arm}", "cell")

@@ -5,13 +5,13 @@ Unit: nats per token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from experiments.latents.arms import AUTOREGRESSIVE, DROPPED, ENDLESS, STUDIES, Study
+from experiments.latents.arms import AUTOREGRESSIVE, DROPPED, ENDLESS, SAMPLED, STUDIES, Study
 from experiments.latents.measure import ARM, CEILING, EXACT, KNOWN, NATS, SEED, STEPS, TRAINED
 from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
@@ -29,20 +29,29 @@ SURE = 3.0  # standard errors from which a difference is said to be one
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run of a study.
+class Sampled:
+    """One run of a study, and what it draws.
 
     Attributes:
         arm, seed: which.
-        likelihood: its record of bounds.
         samples: J -> record of samples.
-        dropped: the bounds with each component taken away, where there are several.
     """
 
     arm: str
     seed: int
-    likelihood: Record
     samples: Mapping[int, Record]
+
+
+@dataclass(frozen=True)
+class Measured(Sampled):
+    """One run whose few-step samplers have bounds.
+
+    Attributes:
+        likelihood: its record of bounds.
+        dropped: the bounds with each component taken away, where there are several.
+    """
+
+    likelihood: Record
     dropped: Record | None = None
 
     def nats(self, J: int, frozen: bool = False) -> torch.Tensor:
@@ -59,15 +68,12 @@ def read_study(name: str, records: Path) -> list[Measured]:
         UserError: there is none.
     """
     kept = read_records(records)
+    drawn = _samples(kept)
     nats = [one for one in kept if one.kind == LIKELIHOOD]
     bounds = {_place(one): one for one in nats if one.row != DROP_ONE}
     dropped = {_place(one): one for one in nats if one.row == DROP_ONE}
-    drawn: dict[tuple[str, int], dict[int, Record]] = {}
-    for one in kept:
-        if one.kind != LIKELIHOOD:
-            drawn.setdefault(_place(one), {})[int(str(one.labels[STEPS]))] = one
     runs = [
-        Measured(arm, seed, bounds[arm, seed], drawn.get((arm, seed), {}), dropped.get((arm, seed)))
+        Measured(arm, seed, drawn.get((arm, seed), {}), bounds[arm, seed], dropped.get((arm, seed)))
         for arm in STUDIES[name].rows
         if arm != AUTOREGRESSIVE
         for seed in sorted(seed for own, seed in bounds if own == arm)
@@ -77,9 +83,23 @@ def read_study(name: str, records: Path) -> list[Measured]:
     return runs
 
 
+def read_sampled(records: Path) -> list[Sampled]:
+    """The runs beside a study of which there are samples alone, one for each seed."""
+    drawn = sorted(_samples(read_records(records)).items())
+    return [Sampled(arm, seed, own) for (arm, seed), own in drawn if arm == SAMPLED]
+
+
 def read_exact(records: Path) -> list[Record]:
     """The exact likelihoods of the autoregressive models beside a study, one for each seed."""
     return [one for one in read_records(records) if one.labels[ARM] == AUTOREGRESSIVE]
+
+
+def _samples(records: Iterable[Record]) -> dict[tuple[str, int], dict[int, Record]]:
+    drawn: dict[tuple[str, int], dict[int, Record]] = {}
+    for one in records:
+        if one.kind != LIKELIHOOD:
+            drawn.setdefault(_place(one), {})[int(str(one.labels[STEPS]))] = one
+    return drawn
 
 
 def _place(record: Record) -> tuple[str, int]:
@@ -185,7 +205,7 @@ def _signed(difference: Estimate) -> str:
     return f"**{text}**" if difference.value < -SURE * difference.se else text
 
 
-def sample_table(study: Study, runs: Sequence[Measured], figure: str) -> str:
+def sample_table(study: Study, runs: Sequence[Sampled], figure: str) -> str:
     """What the samples are worth by one figure, with their entropy in brackets."""
     drawn = [run for run in runs if run.samples]
     many = len({run.seed for run in runs}) > 1
@@ -212,7 +232,7 @@ def sample_table(study: Study, runs: Sequence[Measured], figure: str) -> str:
     return f"{markdown_table(head, lines)}\n\n{note}"
 
 
-def _figures(runs: Sequence[Measured]) -> list[str]:
+def _figures(runs: Sequence[Sampled]) -> list[str]:
     """By which figures the samples are told: the grammar's, or known words and the judge's."""
     metrics = {name for run in runs for one in run.samples.values() for name in one.metrics}
     told = [name for name in (VALID, KNOWN) if name in metrics]
@@ -233,7 +253,8 @@ def render(name: str, records: Path) -> str:
     parts = [likelihood_table(study, runs, read_exact(records))]
     parts += [difference_table(study, runs), share_table(study, runs)]
     parts += [dropped_table(study, runs)]
-    parts += [sample_table(study, runs, figure) for figure in _figures(runs)]
+    drawn = [*runs, *read_sampled(records)]
+    parts += [sample_table(study, drawn, figure) for figure in _figures(drawn)]
     return "\n\n".join(filter(None, parts))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.latents.arms import AGREETEXT, AUTOREGRESSIVE, ENDLESS, FIRST, STUDIES
+from experiments.latents.arms import AGREETEXT, AUTOREGRESSIVE, ENDLESS, FIRST, SAMPLED, STUDIES
 from experiments.latents.measure import EXACT
 from experiments.latents.study import RECORDS, run_study
 from experiments.latents.tables import read_exact, read_study, render
@@ -46,6 +46,14 @@ def test_the_autoregressive_line_is_measured_beside(tmp_path: Path):
     run_study("agreetext", tmp_path, ["M1"], **short)  # type: ignore[arg-type]
     assert exact.metrics[EXACT].value > AGREETEXT.optimum and read_exact(tmp_path) == [exact]
     assert "autoregressive model has exactly" in render("agreetext", tmp_path / RECORDS)
+
+
+@pytest.mark.slow
+def test_what_has_no_bound_is_sampled_beside(tmp_path: Path):
+    short = {"seeds": [1], "steps": 4, "samples": 8}
+    drawn = run_study("agreetext", tmp_path, [SAMPLED], **short)  # type: ignore[arg-type]
+    assert [one.labels["J"] for one in drawn] == list(AGREETEXT.steps)
+    assert all(one.labels["row"] == "own" for one in drawn)
 
 
 @pytest.mark.slow

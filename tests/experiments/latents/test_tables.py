@@ -8,14 +8,21 @@ from pathlib import Path
 import pytest
 
 from experiments.latents import tables
-from experiments.latents.arms import AGREETEXT, AUTOREGRESSIVE, CHARACTERS, DROPPED, ENDLESS
+from experiments.latents.arms import (
+    AGREETEXT,
+    AUTOREGRESSIVE,
+    CHARACTERS,
+    DROPPED,
+    ENDLESS,
+    SAMPLED,
+)
 from experiments.latents.figure import draw
-from experiments.latents.measure import ARM, EXACT, KNOWN, SEED, TRAINED
+from experiments.latents.measure import ARM, EXACT, KNOWN, SEED, STEPS, TRAINED
 from experiments.latents.targets import render_targets, verdicts
 from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
 from lkf_plugin.evaluate.evaluation import DROP_ONE
-from lkf_plugin.evaluate.run_records import LIKELIHOOD
+from lkf_plugin.evaluate.run_records import LIKELIHOOD, SAMPLES
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.record import Record
 from lkf_plugin.records.store import write_record
@@ -60,6 +67,22 @@ def test_agreetext_shows_seeds_the_optimum_and_perfect_entropy(write: Write, tmp
     assert "| tree | 0.950 (4.05) |" in shown and "4.09 nats or more" in shown
     assert f"No model can be below {BEST:.4f}" in shown
     assert "| tree | +0.99 (0.00) |" in shown  # 0.495 of the 0.5 that M = 1 is above the optimum
+
+
+def test_a_method_without_a_bound_stands_among_the_samples_alone(write: Write, tmp_path: Path):
+    agreetext(write)
+    for J in AGREETEXT.steps:
+        labels = {ARM: SAMPLED, SEED: 1, STEPS: J}
+        figures = {VALID: Estimate(0.5 + J / 100, 0.01, 50), tables.ENTROPY: Estimate(3.9)}
+        write_record(
+            Record(kind=SAMPLES, name=f"d.J{J}", settings={"sampling": {"steps": J}},
+                   metrics=figures, labels=labels, **COMMON),
+            tmp_path,
+        )  # fmt: skip
+    shown = tables.render("agreetext", tmp_path)
+    (line,) = [line for line in shown.splitlines() if line.startswith(f"| {SAMPLED} ")]
+    assert line.startswith(f"| {SAMPLED} | 0.510 (3.90) | 0.520 (3.90) |")
+    assert SAMPLED not in {run.arm for run in tables.read_study("agreetext", tmp_path)}
 
 
 def test_the_dearest_component_is_taken_away(
