@@ -1,6 +1,7 @@
 """A whole training step of the runs that `scripts/latents.py` has trained at equal CPU seconds.
 
-Loss, gradient, optimizer and weight average of each run as it stands at its end, on its own text.
+Loss, gradient, optimizer and weight average of each run as it stands at its end, on its own text,
+and of its first steps with EM's posteriors, where it has them.
 One table from one run of this script: interleaved rounds, ratios with spread, and how many steps of
 a run take the seconds of the factorised model that goes on.
 
@@ -26,18 +27,25 @@ from worker import SERVE, serve, workers
 from experiments.latents.arms import STUDIES
 from experiments.latents.measure import windows
 from lkf_plugin.data import prepare
+from lkf_plugin.objective.draws import HostDraws
 from lkf_plugin.runs.load import load_run
+from lkf_plugin.train.em_start import FILE as LAW
+from lkf_plugin.train.em_start import warm_up_of
 from lkf_plugin.train.ema import ExponentialMovingAverage
 
 REFERENCE, BATCHES = "M1-on", 64
+FIRST_STEPS = ", EM's posteriors"  # after the name of a run
 
 
-def be_worker(folder: str) -> None:
-    """One run's process."""
+def be_worker(row: str) -> None:
+    """One row's process: a run's folder, and which of its steps."""
+    folder = row.removesuffix(FIRST_STEPS)
     with contextlib.redirect_stdout(sys.stderr):
         run_of = load_run(Path(folder))
         module, config = run_of.module, run_of.config
-        rows = prepare(config, ("train",)).train
+        prepared = prepare(config, ("train",))
+        rows = prepared.train
+        warm_up = warm_up_of(config, module, prepared) if row != folder else None
     assert rows is not None
     size = int(config.loader.global_batch_size)
     x0_NL = windows(rows.select(range(BATCHES * size)))
@@ -48,7 +56,13 @@ def be_worker(folder: str) -> None:
     def run() -> None:
         first = int(torch.randint(BATCHES, ())) * size
         x0_BL = x0_NL[first : first + size]
-        module._loss(x0_BL, torch.ones(x0_BL.shape)).loss.backward()
+        if warm_up is None:
+            loss = module._loss(x0_BL, torch.ones(x0_BL.shape)).loss
+        else:
+            draws = HostDraws(module)
+            corruption = module.objective.corrupt(x0_BL, torch.ones(x0_BL.shape), draws)
+            loss = warm_up.train(module.backbone, corruption).loss
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         average.update(module._weights())
@@ -73,21 +87,26 @@ def main() -> int:
         if (folder / arm / "checkpoints").is_dir()
         and (arm == REFERENCE or not options.only or any(t in arm for t in options.only))
     ]
+    rows_of = {arm: str((folder / arm).resolve()) for arm in arms}
+    rows_of |= {
+        f"{arm}{FIRST_STEPS}": f"{path}{FIRST_STEPS}" for arm, path in rows_of.items()
+        if (Path(path) / LAW).is_file()
+    }
     sheet = Sheet(f"text-{study.name}", f"Training step on text by {study.name}",
                   rounds=options.rounds)
-    with workers(__file__, {arm: str((folder / arm).resolve()) for arm in arms}) as running:
+    with workers(__file__, rows_of) as running:
         times = interleaved(running, options.rounds)
         facts = {arm: worker.facts() for arm, worker in running.items()}
     reference = times[REFERENCE].cpu
     rows = [
         [
-            arm,
-            facts[arm]["gamma_entropy"],
-            f"{statistics.median(times[arm].cpu):.3f}",
-            ratio(times[arm].cpu, reference),
-            f"{1000 / median_ratio(times[arm].cpu, reference):,.0f}",
+            row,
+            facts[row]["gamma_entropy"],
+            f"{statistics.median(times[row].cpu):.3f}",
+            ratio(times[row].cpu, reference),
+            f"{1000 / median_ratio(times[row].cpu, reference):,.0f}",
         ]
-        for arm in arms
+        for row in rows_of
     ]
     sheet.table(
         study.name,
