@@ -91,7 +91,8 @@ def read_sampled(records: Path) -> list[Sampled]:
 
 def read_exact(records: Path) -> list[Record]:
     """The exact likelihoods of the autoregressive models beside a study, one for each seed."""
-    return [one for one in read_records(records) if one.labels[ARM] == AUTOREGRESSIVE]
+    exact = [one for one in read_records(records) if one.labels[ARM] == AUTOREGRESSIVE]
+    return sorted(exact, key=_place)
 
 
 def _samples(records: Iterable[Record]) -> dict[tuple[str, int], dict[int, Record]]:
@@ -227,8 +228,9 @@ def sample_table(study: Study, runs: Sequence[Sampled], figure: str) -> str:
             one.value(f"{ENTROPY}_of_as_many_perfect")
             for run in drawn if run.arm == "tree" for one in run.samples.values()
         ]  # fmt: skip
-        least = min(filter(None, perfect))
-        note += f" Where the tree stands, as many perfect samples show {least:.2f} nats or more."
+        if told := [value for value in perfect if value is not None]:
+            note += " Where the tree stands, as many perfect samples show "
+            note += f"{min(told):.2f} nats or more."
     return f"{markdown_table(head, lines)}\n\n{note}"
 
 

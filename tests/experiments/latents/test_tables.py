@@ -150,3 +150,19 @@ def test_a_worse_one_does_not(write: Write, tmp_path: Path, worse: dict[str, flo
     agreetext(write, **worse)
     lines = render_targets(tables.read_study("agreetext", tmp_path)).splitlines()
     assert any(line.strip().startswith("MISSED") and what in line for line in lines)
+
+
+def test_a_part_of_the_study_has_its_tables_and_exact_lines_by_seed(write: Write, tmp_path: Path):
+    figures = {VALID: 0.05, tables.ENTROPY: 3.0}
+    write("M1", 1, {J: [2.0, 2.0] for J in AGREETEXT.steps}, {J: figures for J in AGREETEXT.steps})
+    assert "| M1 | 0.050 (3.00) |" in tables.render("agreetext", tmp_path)  # no tree beside it
+    for seed in (2, 1):
+        labels = {ARM: AUTOREGRESSIVE, SEED: seed, "trained_steps": 7}
+        metrics = {EXACT: Estimate(1.0 + seed), TRAINED: Estimate(5.0)}
+        name = "x.ar.likelihood" if seed == 1 else f"x.ar-seed{seed}.likelihood"
+        write_record(
+            Record(kind=LIKELIHOOD, name=name, settings={"of": seed}, metrics=metrics,
+                   labels=labels, **COMMON),
+            tmp_path,
+        )  # fmt: skip
+    assert [one.labels[SEED] for one in tables.read_exact(tmp_path)] == [1, 2]
