@@ -41,7 +41,10 @@ def draw(
         axes.plot(study.steps, means, color=color, marker="o", markersize=4, label=arm)
         ceiling = _mean(own, CEILING)
         axes.plot([study.steps[0]], [ceiling], color=color, marker="_", markersize=14)
-    if baseline := [run.likelihood for run in runs if run.arm == study.baseline]:
+    if study.optimum is not None:
+        least = "no model below"
+        axes.axhline(study.optimum, color=GREY, linestyle=":", linewidth=1.2, label=least)
+    elif baseline := [run.likelihood for run in runs if run.arm == study.baseline]:
         last = study.steps_of(study.baseline)[-1]
         label = f"{study.baseline}, J={last}"
         axes.axhline(
