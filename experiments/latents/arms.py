@@ -69,11 +69,7 @@ def _structure(latent: str, K: int, m: int, length: int | str) -> tuple[str, ...
     sizes = (f"model.num_components={K}", f"model.block_components={m}")
     free = ("loss.lambda_ent=0", "loss.lambda_lb=0")
     return (
-        f"model.latent={latent}",
-        *sizes,
-        f"model.block_length={length}",
-        "init.latents=em",
-        *free,
+        f"model.latent={latent}", *sizes, f"model.block_length={length}", "init.latents=em", *free
     )
 
 
