@@ -1,8 +1,9 @@
 """Structures of latents side by side: likelihood of few-step samplers, and their samples.
 
-agreetext trains M = 1, M = 8, a tree, AR and DUO with three seeds (half an hour of one core);
-characters goes on from one factorised model for equal CPU seconds, as it is, with M = 8, a tree and a chain
-(an hour). What is there is not made again, so that the command may be stopped and repeated.
+agreetext trains M = 1, M = 8, a tree, AR and DUO with three seeds (about half an hour of one
+core); characters goes on from one factorised model for equal CPU seconds, as it is, with M = 8, a
+tree and a chain (an hour). What is there is not made again, so that the command may be stopped and
+repeated.
 
     python scripts/latents.py agreetext
     python scripts/latents.py characters --arms M1-on chain
