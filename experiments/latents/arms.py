@@ -137,6 +137,7 @@ CHARACTERS = Study(
         "chain": _on("sotu-characters-on", 490, *_structure("chain", 1, 8, 1)),
         "chain-late": _on("sotu-characters-chain", 820),
         "chain16-late": _on("sotu-characters-chain", 700, "model.block_components=16"),
+        "chain32-late": _on("sotu-characters-chain", 590, "model.block_components=32"),
         AUTOREGRESSIVE: _autoregressive(
             "data.tokenizer_name_or_path=characters", "data.drop_digit_windows=false"
         ),
@@ -154,6 +155,7 @@ WORDS = Study(
         "M8": _on("sotu-on", 470, "model.num_components=8", "loss.backward=drawn"),
         "chain-late": _on("sotu-chain", 770),
         "chain16-late": _on("sotu-chain", 710, "model.block_components=16"),
+        "chain32-late": _on("sotu-chain", 640, "model.block_components=32"),
         AUTOREGRESSIVE: _autoregressive(),
     },
     steps=(1, 2, 4, 8, 16, 32),
