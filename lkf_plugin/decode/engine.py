@@ -25,6 +25,7 @@ from torch import Tensor
 from lkf_plugin.corruption import reveal_probabilities, sampling_times
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import Stream, uniforms
+from lkf_plugin.decode.token_draw import draw_token, take_likeliest
 from lkf_plugin.latents.structure import with_sequence_latent
 
 
@@ -182,11 +183,9 @@ class RolloutEngine:
         tokens, evidence = [], []
         for start in range(0, row_N.numel(), self.network.head_rows):
             rows = slice(start, start + self.network.head_rows)
-            logits_NV = self.network.token_logits(hidden_ND[rows])
+            tiles = self.network.logit_tiles(hidden_ND[rows])
             token_N, logp_N = (
-                take_likeliest(logits_NV)
-                if greedy
-                else draw_token(logits_NV, u_N[rows], self.temperature)
+                take_likeliest(tiles) if greedy else draw_token(tiles, u_N[rows], self.temperature)
             )
             tokens.append(token_N)
             evidence.append(logp_N)
@@ -194,31 +193,3 @@ class RolloutEngine:
         gained_RL = torch.zeros(reveal_RL.shape, dtype=torch.float64, device=row_N.device)
         gained_RL[row_N, position_N] = torch.cat(evidence)
         rollouts.evidence_R += gained_RL.sum(-1)
-
-
-def take_likeliest(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """(token of the largest logit, its log-probability), each [N]."""
-    top_N, token_N = logits_NV.max(-1)
-    return token_N, top_N - torch.logsumexp(logits_NV, dim=-1)
-
-
-def draw_token(logits_NV: Tensor, u_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Inverse-CDF draws in float64, one uniform per token: the law is exact to 2^-53.
-
-    Args:
-        logits_NV: float64, overwritten at temperature 1.
-        u_N: uniforms.
-        temperature: of the draw.
-
-    Returns:
-        (tokens [N], their log-probabilities at temperature 1 [N]).
-    """
-    if temperature != 1.0:
-        token_N, _ = draw_token(logits_NV / temperature, u_N, 1.0)
-        picked_N = logits_NV.gather(-1, token_N[:, None]).squeeze(-1)
-        return token_N, picked_N - torch.logsumexp(logits_NV, dim=-1)
-    weight_NV = logits_NV.sub_(logits_NV.amax(-1, keepdim=True)).exp_()
-    cdf_NV = weight_NV.cumsum(-1)
-    total_N = cdf_NV[:, -1]
-    token_N1 = torch.searchsorted(cdf_NV, (u_N * total_N)[:, None], right=True)
-    return token_N1.squeeze(-1), torch.log(weight_NV.gather(-1, token_N1).squeeze(-1) / total_N)

@@ -1,12 +1,12 @@
 """What decoding needs of a trained model, and the counting of its network calls.
 
 Shape legend: R rows, G groups, L positions, N gathered (row, position) pairs, D width,
-V vocabulary.
+V vocabulary, C columns of a tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from lkf_plugin.decode.compiled import CompiledRows
 from lkf_plugin.latents.pairs import DistinctPairs, distinct_pairs
 from lkf_plugin.latents.structure import Structure, in_double
 from lkf_plugin.subs import NEG_INFINITY
+from lkf_plugin.token_head.tiled import column_tiles
 
 
 class DecodeNetwork:
@@ -30,7 +31,7 @@ class DecodeNetwork:
         noise: tau -> (sigma, dsigma).
         process_sigma: the host's rule for what the network is told of sigma (zeros without time
             conditioning).
-        head_rows: rows of float64 logits held at once, the only tensor of that width there is.
+        head_rows: rows of logits held at once, the only tensors of the vocabulary's width.
         compile_mode: of ``torch.compile`` for the rollouts' network calls; None runs them as is.
     """
 
@@ -143,11 +144,15 @@ class DecodeNetwork:
         at = Places(pairs.pair_N, position_N)
         return self.backbone.branch_hidden(state, at, pairs.row_R, pairs.component_R)
 
-    def token_logits(self, hidden_ND: Tensor) -> Tensor:
-        """float64 logits of a few rows, the mask's 1e6 lower, [N, V]."""
-        logits = F.linear(hidden_ND, self.backbone.head_weight, self.backbone.head_bias).double()
-        logits[:, self.mask_index] += NEG_INFINITY
-        return logits
+    def logit_tiles(self, hidden_ND: Tensor) -> Iterator[Tensor]:
+        """Logits of a few rows, some columns at a time, the mask's 1e6 lower, each [N, C]."""
+        weight_VD, bias_V = self.backbone.head_weight, self.backbone.head_bias
+        for columns in column_tiles(weight_VD.shape[0], weight_VD.device):
+            bias = None if bias_V is None else bias_V[columns]
+            logits_NC = F.linear(hidden_ND, weight_VD[columns], bias)
+            if columns.start <= self.mask_index < columns.stop:
+                logits_NC[:, self.mask_index - columns.start] += NEG_INFINITY
+            yield logits_NC
 
 
 def _distinct(key_R: Tensor) -> tuple[Tensor, Tensor]:

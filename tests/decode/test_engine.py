@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lkf_plugin.corruption import LogLinearNoise, reveal_probabilities, sampling_times
-from lkf_plugin.decode.engine import RolloutEngine, Rollouts, draw_token, take_likeliest
+from lkf_plugin.decode.engine import RolloutEngine, Rollouts
 from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.noise import mix
 from lkf_plugin.subs import subs_log_probs
@@ -224,24 +224,3 @@ def test_one_step_from_all_masks_runs_the_trunk_once(monkeypatch):
     asked = encoded_rows(net, monkeypatch)
     rollouts = run(net, 9, num_steps=1)
     assert asked[0] == 1 and (rollouts.calls_R >= 1).all()
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_draws_follow_the_tempered_law_and_report_the_plain_one(temperature):
-    logits = torch.randn(1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    u = (torch.arange(60_000, dtype=torch.float64) + 0.5) / 60_000  # evenly spaced
-    token, logp = draw_token(logits.expand(60_000, -1).clone(), u, temperature)
-    law = torch.softmax(logits[0] / temperature, -1)
-    seen = torch.bincount(token, minlength=6) / 60_000
-    torch.testing.assert_close(seen.double(), law, rtol=0, atol=2e-5)
-    torch.testing.assert_close(logp, torch.log_softmax(logits[0], -1)[token])
-
-
-def test_the_mask_is_never_drawn():
-    net = network()
-    hidden = torch.randn(50, net.backbone.head_weight.shape[1], dtype=torch.float64)
-    u = torch.linspace(1e-12, 1 - 1e-12, 50, dtype=torch.float64)
-    token, _ = draw_token(net.token_logits(hidden), u, 1.0)
-    assert (token != MASK).all()
-    token, logp = take_likeliest(net.token_logits(hidden))
-    assert (token != MASK).all() and (logp < 0).all()
