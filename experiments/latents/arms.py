@@ -37,6 +37,7 @@ class Study:
         policies: by which samples are drawn.
         baseline: the run that differences are taken from.
         seeds: of training.
+        sampling_seeds: of the samples of every cell; the first is that of the bounds as well.
         optimum: nats per token that no model can beat, where it is known; elsewhere the baseline
             is measured at ``ENDLESS`` steps as well.
         judge: of the samples, beside the share of known words.
@@ -49,6 +50,7 @@ class Study:
     policies: tuple[str, ...]
     baseline: str
     seeds: tuple[int, ...] = (1,)
+    sampling_seeds: tuple[int, ...] = (1,)
     optimum: float | None = None
     judge: str | None = None
 
@@ -104,6 +106,19 @@ BLOCKS = Study(  # blocks that are clauses, and blocks that cut them or hold two
     baseline="M8",
     optimum=AGREETEXT.optimum,
 )
+SITES = Study(  # where the latent enters: whole blocks, or what lies behind their attention
+    rows={
+        "tree": Row((*RUNS["tree"], CLOCK)),
+        "tree-late": Row((*RUNS["tree"], "model.latent_site=after_attention", CLOCK)),
+    },
+    steps=AGREETEXT.steps,
+    sequences=1000,
+    samples=512,
+    policies=("commit",),
+    baseline="tree",
+    seeds=AGREETEXT.seeds,
+    optimum=AGREETEXT.optimum,
+)
 
 
 def _autoregressive(*overrides: str) -> Row:
@@ -147,6 +162,7 @@ CHARACTERS = Study(
     samples=192,
     policies=("redraw",),
     baseline="M1-on",
+    sampling_seeds=(1, 2, 3),
 )
 WORDS = Study(
     rows={
@@ -163,11 +179,13 @@ WORDS = Study(
     samples=96,
     policies=("redraw",),
     baseline="M1-on",
+    sampling_seeds=(1, 2, 3),
     judge="smollm2",
 )
 STUDIES = {
     "agreetext": AGREETEXT,
     "agreetext-blocks": BLOCKS,
+    "agreetext-sites": SITES,
     "agreetext-8": _longer(8),
     "agreetext-16": _longer(16),
     "characters": CHARACTERS,

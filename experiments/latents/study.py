@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from lkf_plugin.records.record import Record
 from lkf_plugin.runs.load import load_run
 
 RECORDS = "records"  # in the folder of a study
-MEASURED_WITH = 1  # seed of reveal patterns and samples, the same for every run
 
 
 def run_study(
@@ -67,7 +67,7 @@ def _measure(
     study: Study, arm: str, folder: Path, records: Path, samples: int | None
 ) -> list[Record]:
     run = load_run(folder)
-    kept = RunRecords(run, records, MEASURED_WITH)
+    kept, *others = (RunRecords(run, records, seed) for seed in study.sampling_seeds)
     if arm == AUTOREGRESSIVE:
         return [measure_exact(run, kept, arm, study.sequences)]
     measured = []
@@ -82,9 +82,9 @@ def _measure(
         policies = [policy_settings(policy) for policy in study.policies]
         if arm == SAMPLED:
             policies = [row_settings(arm, OWN)]
-        cells = [(policy, J) for policy in policies for J in study.steps]
+        cells = list(itertools.product((kept, *others), policies, study.steps))
         measured += [
-            measure_samples(run, kept, arm, policy, J, count, quality)
-            for policy, J in bar(cells, f"sampling {arm}", "cell")
+            measure_samples(run, one, arm, policy, J, count, quality)
+            for one, policy, J in bar(cells, f"sampling {arm}", "cell")
         ]
     return measured

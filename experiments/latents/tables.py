@@ -5,6 +5,7 @@ Unit: nats per token.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +35,12 @@ class Sampled:
 
     Attributes:
         arm, seed: which.
-        samples: J -> record of samples.
+        samples: J -> records of samples, one for each seed of sampling.
     """
 
     arm: str
     seed: int
-    samples: Mapping[int, Record]
+    samples: Mapping[int, Sequence[Record]]
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,12 @@ def read_exact(records: Path) -> list[Record]:
     return sorted(exact, key=_place)
 
 
-def _samples(records: Iterable[Record]) -> dict[tuple[str, int], dict[int, Record]]:
-    drawn: dict[tuple[str, int], dict[int, Record]] = {}
-    for one in records:
-        if one.kind != LIKELIHOOD:
-            drawn.setdefault(_place(one), {})[int(str(one.labels[STEPS]))] = one
+def _samples(records: Iterable[Record]) -> dict[tuple[str, int], dict[int, list[Record]]]:
+    drawn: dict[tuple[str, int], dict[int, list[Record]]] = {}
+    sampled = (one for one in records if one.kind != LIKELIHOOD)
+    for one in sorted(sampled, key=lambda one: int(str(one.settings["seed"]))):
+        cells = drawn.setdefault(_place(one), {})
+        cells.setdefault(int(str(one.labels[STEPS])), []).append(one)
     return drawn
 
 
@@ -219,14 +221,23 @@ def sample_table(study: Study, runs: Sequence[Sampled], figure: str) -> str:
          *(_sample(run.samples[J], figure, beside) for J in study.steps)]
         for run in drawn
     ]  # fmt: skip
-    errors = [one.metrics[figure].se or 0.0 for run in drawn for one in run.samples.values()]
-    count = next(iter(drawn[0].samples.values())).samples
-    worst = f"{max(errors):.3f}" if figure in what else f"{max(errors):.0f}"
-    note = f"{count} samples of one chain each; standard errors at most {worst}."
+    cells = [cell for run in drawn for cell in run.samples.values()]
+    seeds, digits = {len(cell) for cell in cells}, 3 if figure in what else 0
+    errors = [one.metrics[figure].se or 0.0 for cell in cells for one in cell]
+    note = f"{cells[0][0].samples} samples of one chain each"
+    if seeds == {1}:
+        note += f"; standard errors at most {max(errors):.{digits}f}."
+    else:
+        spread = max(statistics.stdev(_values(cell, figure)) for cell in cells if len(cell) > 1)
+        note += f", by each of {max(seeds)} seeds of sampling, whose means these are: standard "
+        note += f"errors of one at most {max(errors):.{digits}f}, standard deviations between "
+        note += f"them at most {spread:.{digits}f}."
+        if len(seeds) > 1:
+            note += f" Cells of one seed: {sum(len(cell) == 1 for cell in cells)}."
     if figure == VALID:
         perfect = [
             one.value(f"{ENTROPY}_of_as_many_perfect")
-            for run in drawn if run.arm == "tree" for one in run.samples.values()
+            for run in drawn if run.arm == "tree" for cell in run.samples.values() for one in cell
         ]  # fmt: skip
         if told := [value for value in perfect if value is not None]:
             note += " Where the tree stands, as many perfect samples show "
@@ -236,17 +247,23 @@ def sample_table(study: Study, runs: Sequence[Sampled], figure: str) -> str:
 
 def _figures(runs: Sequence[Sampled]) -> list[str]:
     """By which figures the samples are told: the grammar's, or known words and the judge's."""
-    metrics = {name for run in runs for one in run.samples.values() for name in one.metrics}
+    cells = [one for run in runs for cell in run.samples.values() for one in cell]
+    metrics = {name for one in cells for name in one.metrics}
     told = [name for name in (VALID, KNOWN) if name in metrics]
     return told + sorted(name for name in metrics if name.startswith(PERPLEXITY))
 
 
-def _sample(record: Record, figure: str, beside: str) -> str:
-    entropy = record.value(beside)
-    shown = "-" if entropy is None else f"{entropy:.2f}"
-    value = record.value(figure)
-    assert value is not None
+def _sample(cell: Sequence[Record], figure: str, beside: str) -> str:
+    entropy = _values(cell, beside)
+    shown = f"{statistics.fmean(entropy):.2f}" if entropy else "-"
+    value = statistics.fmean(_values(cell, figure))
     return f"{value:.0f} ({shown})" if value > 1 else f"{value:.3f} ({shown})"
+
+
+def _values(cell: Sequence[Record], figure: str) -> list[float]:
+    """A figure of every seed of sampling that has it."""
+    values = [one.value(figure) for one in cell]
+    return [value for value in values if value is not None]
 
 
 def render(name: str, records: Path) -> str:

@@ -22,7 +22,7 @@ def verdicts(runs: Sequence[Measured]) -> Iterator[tuple[str, float, bool]]:
     """
     for tree in (run for run in runs if run.arm == TREE):
         own = f"seed {tree.seed}"
-        sample, bound = tree.samples[1], tree.likelihood.value("nll@1")
+        sample, bound = tree.samples[1][0], tree.likelihood.value("nll@1")
         valid, entropy = sample.value(VALID), sample.value(ENTROPY)
         perfect = sample.value(f"{ENTROPY}_of_as_many_perfect")
         assert bound is not None and valid is not None and AGREETEXT.optimum is not None

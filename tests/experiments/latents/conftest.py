@@ -28,6 +28,7 @@ def write(tmp_path: Path) -> Write:
         seed: int,
         nats: Mapping[int, list[float]],
         samples: Mapping[int, Mapping[str, float]] | None = None,
+        sampling_seed: int = 1,
     ) -> None:
         labels = {ARM: arm, SEED: seed, "trained_steps": 7}
         series: dict[str, Any] = {"tokens": [TOKENS] * len(next(iter(nats.values())))}
@@ -46,6 +47,7 @@ def write(tmp_path: Path) -> Write:
         for J, figures in (samples or {}).items():
             drawn = {name: Estimate(value, 0.01, 50) for name, value in figures.items()}
             settings = {"samples": 50, "arm": arm, "of": seed, "sampling": {"steps": J}}
+            settings["seed"] = sampling_seed
             write_record(
                 Record(kind=SAMPLES, name=f"x.{arm}.s{seed}.J{J}", settings=settings,
                        metrics=drawn, labels={**labels, STEPS: J}, **COMMON),

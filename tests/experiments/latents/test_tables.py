@@ -75,7 +75,7 @@ def test_a_method_without_a_bound_stands_among_the_samples_alone(write: Write, t
         labels = {ARM: SAMPLED, SEED: 1, STEPS: J}
         figures = {VALID: Estimate(0.5 + J / 100, 0.01, 50), tables.ENTROPY: Estimate(3.9)}
         write_record(
-            Record(kind=SAMPLES, name=f"d.J{J}", settings={"sampling": {"steps": J}},
+            Record(kind=SAMPLES, name=f"d.J{J}", settings={"sampling": {"steps": J}, "seed": 1},
                    metrics=figures, labels=labels, **COMMON),
             tmp_path,
         )  # fmt: skip
@@ -83,6 +83,22 @@ def test_a_method_without_a_bound_stands_among_the_samples_alone(write: Write, t
     (line,) = [line for line in shown.splitlines() if line.startswith(f"| {SAMPLED} ")]
     assert line.startswith(f"| {SAMPLED} | 0.510 (3.90) | 0.520 (3.90) |")
     assert SAMPLED not in {run.arm for run in tables.read_study("agreetext", tmp_path)}
+
+
+def test_samples_by_several_seeds_are_averaged(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nats = {1: [2.0, 3.0], 2: [2.0, 2.5], ENDLESS: [1.0, 2.0]}
+    for seed, known in ((1, 0.1), (2, 0.2), (3, 0.6)):
+        figures = {1: {KNOWN: known, "pooled_entropy": 3 + known}, 2: {KNOWN: 0.5}}
+        write("M1-on", 1, nats, figures, sampling_seed=seed)
+    write("chain", 1, nats, {1: {KNOWN: 0.4}, 2: {KNOWN: 0.4}})
+    monkeypatch.setitem(tables.STUDIES, "characters", TEXT)
+    shown = tables.render("characters", tmp_path)
+    assert "| M1-on | 0.300 (3.30) | 0.500 (-) |" in shown
+    assert "50 samples of one chain each, by each of 3 seeds of sampling" in shown
+    assert "standard deviations between them at most 0.265" in shown  # of .1, .2 and .6
+    assert "Cells of one seed: 2." in shown
 
 
 def test_the_dearest_component_is_taken_away(
