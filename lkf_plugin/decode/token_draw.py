@@ -67,11 +67,9 @@ def take_likeliest(tiles: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 def _mass(logits_NC: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """(largest logit over the temperature, sum of exponentials below it) of a tile, float64 [N]."""
-    scaled_NC = logits_NC.double()
-    if temperature != 1.0:
-        scaled_NC = scaled_NC / temperature
-    top_N = scaled_NC.amax(-1)
-    return top_N, (scaled_NC - top_N[:, None]).exp_().sum(-1)
+    scaled_NC = logits_NC if temperature == 1.0 else logits_NC.double() / temperature
+    top_N = scaled_NC.amax(-1).double()
+    return top_N, (scaled_NC - top_N[:, None]).exp_().sum(-1)  # the difference is float64
 
 
 def _shares(masses: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
