@@ -8,6 +8,7 @@ of the kept records; every record says what its own run took.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -182,6 +183,17 @@ WORDS = Study(
     sampling_seeds=(1, 2, 3),
     judge="smollm2",
 )
+
+
+def _from_longer(study: Study, steps: int) -> Study:
+    """The same runs from a factorised model that was trained until more steps hardly help it."""
+    first = study.rows[FIRST]
+    length = (f"trainer.max_steps={steps}", "trainer.val_check_interval=500")
+    arms = ("M1-on", "chain-late", "chain16-late")
+    rows = {FIRST: Row((*first.overrides, *length)), **{arm: study.rows[arm] for arm in arms}}
+    return dataclasses.replace(study, rows=rows, sampling_seeds=(1,))
+
+
 STUDIES = {
     "agreetext": AGREETEXT,
     "agreetext-blocks": BLOCKS,
@@ -190,4 +202,6 @@ STUDIES = {
     "agreetext-16": _longer(16),
     "characters": CHARACTERS,
     "words": WORDS,
+    "characters-long": _from_longer(CHARACTERS, 5000),
+    "words-long": _from_longer(WORDS, 5000),
 }
