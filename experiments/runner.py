@@ -7,7 +7,6 @@ that was asked for is refused. Each has its log beside its folder, ``train-NAME.
 from __future__ import annotations
 
 import contextlib
-import csv
 import os
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from lkf_plugin.config.folder import config_folder
 from lkf_plugin.config.paths import resolve_paths
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.metrics_file import STEP, curve, read_metrics
 from lkf_plugin.progress import bar, say
 from lkf_plugin.records.provenance import path_digest
 from lkf_plugin.runs.settings import flatten, is_free, load_settings, plain
@@ -267,11 +267,10 @@ class _Bars:
 
 def progress(folder: Path) -> tuple[int, int | None, float | None]:
     """(step, steps in all, last loss) of a run."""
-    settings, metrics = load_settings(folder), folder / "metrics.csv"
-    step, loss = 0, None
-    if metrics.is_file():
-        with metrics.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                step = int(row["step"])
-                loss = float(row["trainer/loss"]) if row.get("trainer/loss") else loss
-    return step, settings["trainer"]["max_steps"] if settings else None, loss
+    settings, rows = load_settings(folder), read_metrics(folder / "metrics.csv").rows
+    losses = curve(rows, "trainer/loss")
+    return (
+        int(rows[-1][STEP]) if rows else 0,
+        settings["trainer"]["max_steps"] if settings else None,
+        losses[-1][1] if losses else None,
+    )

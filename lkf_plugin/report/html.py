@@ -5,7 +5,6 @@ The parts come from the run folders (``runs``), the commands from ``made_by``.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from lkf_plugin import __version__
 from lkf_plugin.data.corpus import VALID
 from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
+from lkf_plugin.metrics_file import curve, read_metrics
 from lkf_plugin.report.latent_sections import (
     blocks_of,
     components_section,
@@ -272,15 +272,8 @@ def _place(folder: Path, run: Run) -> Path:
 
 def _losses(path: Path) -> list[tuple[float, float, None]]:
     """(step, trainer/loss) of a log, thinned to what a picture shows."""
-    if not path.is_file():
-        return []
-    points = []
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            try:
-                points.append((float(row["step"]), float(row["trainer/loss"]), None))
-            except (KeyError, TypeError, ValueError):
-                continue  # a validation's row, or one that is being written
+    losses = curve(read_metrics(path).rows, "trainer/loss")
+    points = [(float(step), loss, None) for step, loss in losses]
     return points[:: max(len(points) // MOST_POINTS, 1)]
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lkf_plugin.errors import UserError
+from lkf_plugin.metrics_file import STEP, curve, read_metrics
 from lkf_plugin.records.estimate import Estimate
 from lkf_plugin.records.evaluation_name import PLACE_AND_LOG
 from lkf_plugin.runs.settings import CONFIG, flatten, load_settings
@@ -121,25 +121,16 @@ def _order(value: Any) -> tuple[int, float, str]:
 def _read_run(folder: Path, name: str) -> Run:
     settings = load_settings(folder)
     assert settings is not None
-    rows = _rows(folder / "metrics.csv")
-    curve = [(int(row["step"]), float(row["val/nll"])) for row in rows if row.get("val/nll")]
-    steps = max((int(row["step"]) for row in rows), default=0)
+    rows = read_metrics(folder / "metrics.csv").rows
+    steps = max((int(row[STEP]) for row in rows), default=0)
     return Run(
         name,
         flatten(settings),
-        curve,
+        curve(rows, "val/nll"),
         steps,
         _evaluations(folder, "likelihoods", "ppl_eval.json"),
         _evaluations(folder, "samples", "sample_eval.json"),
     )
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    """Whole rows of a log; one that is being written may lack its end."""
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if None not in row.values()]
 
 
 def _evaluations(folder: Path, place: str, newest: str) -> list[dict[str, Any]]:

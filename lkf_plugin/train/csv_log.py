@@ -14,8 +14,8 @@ from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from lkf_plugin.files import write_atomically
+from lkf_plugin.metrics_file import STEP, read_metrics
 
-STEP = "step"
 _LOG = logging.getLogger(__name__)
 
 
@@ -87,30 +87,13 @@ class CsvLog(Logger):
         self._rewrite(rows)
 
     def _read(self) -> list[dict[str, str]]:
-        """Whole rows of the file, empty cells left out; sets the columns.
-
-        A line that a killed machine left half written, or that is no row, is passed over.
-        """
-        self._columns = [STEP]
-        if not self.path.exists():
-            return []
-        text = self.path.read_bytes().decode("utf-8", "replace")
-        whole, _, half = text.rpartition("\n")
-        lines = [line for line in whole.split("\n") if "\0" not in line]
-        try:
-            table = list(csv.reader(lines))
-        except csv.Error:
-            table = []
-        names = table[0] if table else []
-        if names[:1] != [STEP] or len(set(names)) < len(names):
-            if text:
-                _LOG.warning("%s is damaged: it is begun anew.", self.path)
-            return []
-        self._columns = names
-        rows = [row for row in table[1:] if len(row) == len(names) and row[0].isdecimal()]
-        if half or len(rows) < len(table) - 1:
-            _LOG.warning("%s is damaged: rows that are not whole are dropped.", self.path)
-        return [{n: cell for n, cell in zip(names, row, strict=True) if cell} for row in rows]
+        """Whole rows of the file; sets the columns."""
+        columns, rows, left_out = read_metrics(self.path)
+        if left_out:
+            what = "rows that are not whole are dropped" if columns else "it is begun anew"
+            _LOG.warning("%s is damaged: %s.", self.path, what)
+        self._columns = columns or [STEP]
+        return rows
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         """Replaces the file in one stroke."""
