@@ -23,6 +23,7 @@ AUTOREGRESSIVE = "ar"  # its likelihood is exact: a line beside the bounds
 SAMPLED = "duo"  # changes tokens more than once, which has no bound at J: samples alone
 ENDLESS = 1024  # steps at which hardly two of 64 positions fall into one: J -> infinity
 CLOCK = f"+callbacks.cpu_seconds._target_={CpuSeconds.__module__}.{CpuSeconds.__qualname__}"
+MAX_STEPS = "trainer.max_steps="
 DROPPED = (1, 2, 4)  # J at which each component is taken away in turn
 
 
@@ -63,7 +64,7 @@ class Study:
 
 def _on(experiment: str, steps: int, *overrides: str) -> Row:
     """A run that goes on from the factorised one."""
-    length = (f"trainer.max_steps={steps}", f"trainer.val_check_interval={steps // 2}")
+    length = (f"{MAX_STEPS}{steps}", f"trainer.val_check_interval={steps // 2}")
     return Row((f"experiment={experiment}", *length, *overrides, CLOCK), start=FIRST)
 
 
@@ -185,13 +186,26 @@ WORDS = Study(
 )
 
 
-def _from_longer(study: Study, steps: int) -> Study:
-    """The same runs from a factorised model that was trained until more steps hardly help it."""
-    first = study.rows[FIRST]
-    length = (f"trainer.max_steps={steps}", "trainer.val_check_interval=500")
-    arms = ("M1-on", "chain-late", "chain16-late")
-    rows = {FIRST: Row((*first.overrides, *length)), **{arm: study.rows[arm] for arm in arms}}
+def _from_longer(study: Study, first: int, times: int) -> Study:
+    """The same runs, longer, from a factorised model that more steps hardly help.
+
+    Args:
+        study: whose runs.
+        first: steps of the factorised model.
+        times: as many steps as in the study, for those that go on.
+    """
+    rows = {FIRST: _lengthened(study.rows[FIRST], first)}
+    for arm in ("M1-on", "chain-late", "chain16-late"):
+        row = study.rows[arm]
+        (steps,) = (int(text.split("=")[1]) for text in row.overrides if text.startswith(MAX_STEPS))
+        rows[arm] = _lengthened(row, times * steps)
     return dataclasses.replace(study, rows=rows, sampling_seeds=(1,))
+
+
+def _lengthened(row: Row, steps: int) -> Row:
+    length = (f"{MAX_STEPS}{steps}", f"trainer.val_check_interval={steps // 10}")
+    others = (text for text in row.overrides if not text.startswith("trainer."))
+    return dataclasses.replace(row, overrides=(*others, *length))
 
 
 STUDIES = {
@@ -202,6 +216,6 @@ STUDIES = {
     "agreetext-16": _longer(16),
     "characters": CHARACTERS,
     "words": WORDS,
-    "characters-long": _from_longer(CHARACTERS, 5000),
-    "words-long": _from_longer(WORDS, 5000),
+    "characters-long": _from_longer(CHARACTERS, 5000, 3),
+    "words-long": _from_longer(WORDS, 5000, 3),
 }
