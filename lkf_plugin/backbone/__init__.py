@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lkf_plugin.backbone.latent import BLOCK, LatentKernelBackbone
+from lkf_plugin.backbone.latent import BLOCK, SHARED_BLOCKS, LatentKernelBackbone
 from lkf_plugin.backbone.matched import MatchedTrunk
 from lkf_plugin.backbone.native import NativeTrunk
 from lkf_plugin.backbone.short_start import start_short
@@ -64,4 +64,5 @@ def build_backbone(model: Mapping[str, Any], vocab_size: int, mask_index: int) -
         latent_emb_std=model["latent_emb_std"],
         latent_film_std=model["latent_film_std"],
         latent_site=model.get("latent_site", BLOCK),
+        router_reads=model.get("router_reads", SHARED_BLOCKS),
     )

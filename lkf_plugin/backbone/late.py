@@ -33,8 +33,10 @@ def share_attention(
     act_BC: Tensor,
     cos_sin: tuple[Tensor, Tensor],
     recompute: bool = False,
-) -> tuple[LateBlock, ...]:
+) -> tuple[tuple[LateBlock, ...], Tensor]:
     """Runs the stream without a latent through the latent blocks, but for the last one's MLP.
+
+    Returns what each block shares, and the stream before the last one, [B, L, D].
 
     Args:
         blocks: the latent ones, in order.
@@ -57,7 +59,15 @@ def share_attention(
         )
         shared.append(LateBlock(attention_BLD, mlp_keep))
         before = block
-    return tuple(shared)
+    return tuple(shared), h_BLD
+
+
+def behind_attention(
+    block: nn.Module, shared: LateBlock, h_BLD: Tensor, act_BC: Tensor
+) -> Tensor:
+    """The stream without a latent behind a block's attention, before its MLP, [B, L, D]."""
+    assert isinstance(block, AdaLNBlock)
+    return h_BLD + block.film(act_BC).gate_a * shared.attention_BLD
 
 
 def run_late(

@@ -20,7 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lkf_plugin.backbone.dropout import Keep, PairDraw, draw_keep
-from lkf_plugin.backbone.late import run_late, run_late_at, share_attention
+from lkf_plugin.backbone.late import (
+    behind_attention,
+    run_late,
+    run_late_at,
+    share_attention,
+)
 from lkf_plugin.backbone.stack import AdaLNBlock, Places
 from lkf_plugin.backbone.trunk import BranchState, Trunk, TrunkState
 from lkf_plugin.errors import UserError
@@ -29,6 +34,8 @@ from lkf_plugin.subs import subs_log_probs
 
 BLOCK, AFTER_ATTENTION = "block", "after_attention"
 SITES = (BLOCK, AFTER_ATTENTION)
+SHARED_BLOCKS, LAST_ATTENTION = "shared_blocks", "last_attention"
+ROUTER_READS = (SHARED_BLOCKS, LAST_ATTENTION)
 
 
 class LatentKernelBackbone(nn.Module):
@@ -43,6 +50,10 @@ class LatentKernelBackbone(nn.Module):
             the mixture for good.
         latent_film_std: spread of the latent blocks' modulation weights. Small but not zero, so
             that the components differ from the first step.
+        latent_site: whether the latent enters in whole blocks or behind their attention.
+        router_reads: what the latents' potentials are read from: the stream before the latent
+            blocks, or at the site ``after_attention`` the one without a latent behind the last
+            attention, which knows as much of the text as a component does.
     """
 
     def __init__(
@@ -56,6 +67,7 @@ class LatentKernelBackbone(nn.Module):
         latent_emb_std: float = 1.0,
         latent_film_std: float = 0.02,
         latent_site: str = BLOCK,
+        router_reads: str = SHARED_BLOCKS,
     ) -> None:
         super().__init__()
         depth = len(trunk.blocks)
@@ -73,6 +85,15 @@ class LatentKernelBackbone(nn.Module):
             raise UserError(f"model.latent_site={latent_site} must be one of {', '.join(SITES)}.")
         # whether positions of a row do not mix where components differ; one component is the trunk
         self.late = latent_site == AFTER_ATTENTION and num_components > 1
+        if router_reads not in ROUTER_READS:
+            known = ", ".join(ROUTER_READS)
+            raise UserError(f"model.router_reads={router_reads} must be one of {known}.")
+        if router_reads == LAST_ATTENTION and latent_site != AFTER_ATTENTION:
+            raise UserError(
+                f"model.router_reads={LAST_ATTENTION} needs model.latent_site={AFTER_ATTENTION}: "
+                "elsewhere each component has an attention of its own."
+            )
+        self.reads_last_attention = router_reads == LAST_ATTENTION and self.late
         # Extra parameters draw from a generator of their own: with the same seed the trunk, and
         # every random number drawn after it, stay those of MDLM.
         with torch.random.fork_rng(devices=[]):
@@ -98,23 +119,31 @@ class LatentKernelBackbone(nn.Module):
             sigma_B: noise level of ``x_BL`` (zeros without time conditioning).
             s_B: target time in the paper's clock; None is the clean end, s = 1.
         """
-        state = self.shared(x_BL, sigma_B, s_B)
+        state = self._before_latent(x_BL, sigma_B, s_B)
         if not self.late:
             return state
         cos_sin = self.trunk.rotary_emb(x_BL.shape[1])
         again = self.trunk.activation_checkpointing
-        late = share_attention(self._latent, state.h_BLD, state.act_BC, cos_sin, again)
-        return state._replace(late=late)
+        late, h_BLD = share_attention(self._latent, state.h_BLD, state.act_BC, cos_sin, again)
+        if not self.reads_last_attention:
+            return state._replace(late=late)
+        read_BLD = behind_attention(self._latent[-1], late[-1], h_BLD, state.act_BC)
+        return state._replace(late=late, routed_BLD=read_BLD)
 
     def shared(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None = None) -> TrunkState:
-        """The blocks before the latent: enough for ``route``. Arguments as in ``encode``."""
+        """Enough for ``route``. Arguments as in ``encode``."""
+        if self.reads_last_attention:
+            return self.encode(x_BL, sigma_B, s_B)
+        return self._before_latent(x_BL, sigma_B, s_B)
+
+    def _before_latent(self, x_BL: Tensor, sigma_B: Tensor, s_B: Tensor | None) -> TrunkState:
         state = self.trunk.embed(x_BL, sigma_B, s_B)
         h_BLD = self.trunk.run_blocks(state.h_BLD, state.act_BC, 0, self.first_latent)
         return state._replace(h_BLD=h_BLD)
 
     def route(self, state: TrunkState) -> Any:
         """Potentials of the structure, float32 or better; ``sequence`` has log w [B, M]."""
-        return self.router(state.h_BLD)
+        return self.router(state.h_BLD if state.routed_BLD is None else state.routed_BLD)
 
     def branch(
         self,

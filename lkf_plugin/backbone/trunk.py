@@ -42,17 +42,20 @@ class TrunkState(NamedTuple):
         act_BC: SiLU of it, what the blocks see. It is one node of the graph, shared by all
             blocks, so that at M = 1 even gradients are MDLM's bits.
         late: shared parts of the latent blocks, where the latent enters behind attention.
+        routed_BLD: what the router reads, where that is not ``h_BLD``.
     """
 
     h_BLD: Tensor
     cond_BC: Tensor
     act_BC: Tensor
     late: tuple[LateBlock, ...] = ()
+    routed_BLD: Tensor | None = None
 
     def of_rows(self, row_R: Tensor) -> TrunkState:
         """For rows of the batch, in any order and number."""
         late = tuple(block.of_rows(row_R) for block in self.late)
-        return TrunkState(self.h_BLD[row_R], self.cond_BC[row_R], self.act_BC[row_R], late)
+        routed = None if self.routed_BLD is None else self.routed_BLD[row_R]
+        return TrunkState(self.h_BLD[row_R], self.cond_BC[row_R], self.act_BC[row_R], late, routed)
 
 
 class BranchState(NamedTuple):

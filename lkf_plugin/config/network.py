@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
-from lkf_plugin.backbone.latent import BLOCK, SITES
+from lkf_plugin.backbone.latent import BLOCK, ROUTER_READS, SHARED_BLOCKS, SITES
 from lkf_plugin.errors import UserError
 from lkf_plugin.latents.structure import STRUCTURES
 from lkf_plugin.methods.method import METHODS, NONE
@@ -92,6 +92,7 @@ class LatentKernelNetwork(Network):
     sticky: Real
     latent_blocks: Count
     latent_site: Annotated[str, Choice(*SITES)] = BLOCK
+    router_reads: Annotated[str, Choice(*ROUTER_READS)] = SHARED_BLOCKS
     trunk: Annotated[str, Choice(*TRUNKS)]
     latent_emb_std: Positive
     latent_film_std: NotNegative

@@ -134,6 +134,7 @@ def provenance(
         "block_length": config.model.get("block_length"),
         "latent_blocks": config.model.get("latent_blocks"),
         "latent_site": config.model.get("latent_site"),
+        "router_reads": config.model.get("router_reads"),
         "trunk": config.model.get("trunk"),
         "method": given_name(config),
         "parameterization": config.parameterization,

@@ -36,7 +36,7 @@ _START_OR_SPEED = (
 )
 # What a card of a latent-kernel network means that does not say it.
 ONE_LATENT: dict[str, Any] = {"latent": "sequence", "block_components": 1, "block_length": None}
-IN_THE_BLOCK: dict[str, Any] = {"latent_site": "block"}
+IN_THE_BLOCK: dict[str, Any] = {"latent_site": "block", "router_reads": "shared_blocks"}
 _PROCESS = ("parameterization", "diffusion", "backbone", "time_conditioning", "subs_masking", "T")
 # Of ``method``: what the first token is decides what an autoregressive network was trained for.
 _METHOD = ("start",)

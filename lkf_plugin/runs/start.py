@@ -32,6 +32,7 @@ _NEW_IN_A_MIXTURE = (
     "network.block_length",
     "network.latent_blocks",
     "network.latent_site",
+    "network.router_reads",
     "process.T",
 )
 

@@ -122,3 +122,30 @@ def test_dropout_is_shared_by_the_components_and_checkpointing_keeps_it(trunk):
 def test_another_site_is_refused():
     with pytest.raises(UserError, match="latent_site=attention must be one of block"):
         tiny_backbone(latent_site="attention")
+
+
+@every_trunk
+def test_the_router_may_read_the_stream_behind_the_last_attention(trunk):
+    model = tiny_backbone(trunk=trunk, **LATE, router_reads="last_attention")
+    state = model.trunk.embed(X, SIGMA, None)
+    last = len(model.trunk.blocks) - 1
+    h_BLD = model.trunk.run_blocks(state.h_BLD, state.act_BC, 0, last)  # MDLM's own blocks
+    block, cos_sin = model.trunk.blocks[last], model.trunk.rotary_emb(X.shape[1])
+    film = block.film(state.act_BC)
+    read_BLD = h_BLD + film.gate_a * block.attention(h_BLD, film, cos_sin)
+    expected = model.router(read_BLD).logw_BK
+    for asked in (model.encode(X, SIGMA), model.shared(X, SIGMA)):
+        torch.testing.assert_close(model.route(asked).logw_BK, expected)
+        rows = torch.tensor([1, 0, 1])
+        torch.testing.assert_close(model.route(asked.of_rows(rows)).logw_BK, expected[rows])
+    shallow = tiny_backbone(trunk=trunk, **LATE)
+    assert (shallow.route(shallow.encode(X, SIGMA)).logw_BK - expected).abs().max() > 1e-6
+
+
+def test_what_the_router_reads_is_refused_where_it_is_not():
+    with pytest.raises(UserError, match="router_reads=all must be one of shared_blocks, last_att"):
+        tiny_backbone(router_reads="all")
+    with pytest.raises(UserError, match="needs model.latent_site=after_attention"):
+        tiny_backbone(router_reads="last_attention")
+    one = tiny_backbone(**LATE, num_components=1, router_reads="last_attention")
+    assert not one.reads_last_attention and torch.equal(one(X, SIGMA), one.trunk(X, SIGMA))

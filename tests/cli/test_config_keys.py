@@ -43,7 +43,8 @@ model.activation_checkpointing model.block_components model.block_length
 model.compile_blocks model.cond_dim model.dropout model.hidden_size
 model.latent model.latent_blocks model.latent_emb_std model.latent_film_std model.latent_site
 model.length model.local_heads
-model.n_blocks model.n_heads model.name model.num_components model.open_gates model.scale_by_sigma
+model.n_blocks model.n_heads model.name model.num_components model.open_gates model.router_reads
+model.scale_by_sigma
 model.sticky model.tie_word_embeddings
 model.trunk model.type
 noise.sigma_max noise.sigma_min noise.type

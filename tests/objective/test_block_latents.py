@@ -28,6 +28,11 @@ STRUCTURES = {
         "latent": "chain", "num_components": 1, "block_components": 3, "block_length": 1,
         "latent_site": "after_attention", "n_blocks": 3, "latent_blocks": 2,
     },
+    "deep_router": {
+        "latent": "chain", "num_components": 2, "block_components": 2, "block_length": 2,
+        "latent_site": "after_attention", "n_blocks": 3, "latent_blocks": 2,
+        "router_reads": "last_attention",
+    },
 }
 LOSS = {
     "token_head": "auto", "chunk_rows": 4096, "lambda_ent": 0.1, "lambda_lb": 0.2,
