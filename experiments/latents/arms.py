@@ -23,7 +23,6 @@ AUTOREGRESSIVE = "ar"  # its likelihood is exact: a line beside the bounds
 SAMPLED = "duo"  # changes tokens more than once, which has no bound at J: samples alone
 ENDLESS = 1024  # steps at which hardly two of 64 positions fall into one: J -> infinity
 CLOCK = f"+callbacks.cpu_seconds._target_={CpuSeconds.__module__}.{CpuSeconds.__qualname__}"
-MAX_STEPS = "trainer.max_steps="
 DROPPED = (1, 2, 4)  # J at which each component is taken away in turn
 
 
@@ -64,7 +63,7 @@ class Study:
 
 def _on(experiment: str, steps: int, *overrides: str) -> Row:
     """A run that goes on from the factorised one."""
-    length = (f"{MAX_STEPS}{steps}", f"trainer.val_check_interval={steps // 2}")
+    length = (f"trainer.max_steps={steps}", f"trainer.val_check_interval={steps // 2}")
     return Row((f"experiment={experiment}", *length, *overrides, CLOCK), start=FIRST)
 
 
@@ -152,9 +151,12 @@ CHARACTERS = Study(
         "M8": _on("sotu-characters-on", 690, "model.num_components=8", "loss.backward=drawn"),
         "tree": _on("sotu-characters-on", 510, *_structure("tree", 1, 8, 4)),
         "chain": _on("sotu-characters-on", 490, *_structure("chain", 1, 8, 1)),
-        "chain-late": _on("sotu-characters-chain", 820),
-        "chain16-late": _on("sotu-characters-chain", 700, "model.block_components=16"),
-        "chain32-late": _on("sotu-characters-chain", 590, "model.block_components=32"),
+        "chain-late": _on("sotu-characters-chain", 860),
+        "chain16-late": _on("sotu-characters-chain", 720, "model.block_components=16"),
+        "chain32-late": _on(
+            "sotu-characters-chain", 590,
+            "model.block_components=32", "model.router_reads=shared_blocks",
+        ),
         AUTOREGRESSIVE: _autoregressive(
             "data.tokenizer_name_or_path=characters", "data.drop_digit_windows=false"
         ),
@@ -186,26 +188,13 @@ WORDS = Study(
 )
 
 
-def _from_longer(study: Study, first: int, times: int) -> Study:
-    """The same runs, longer, from a factorised model that more steps hardly help.
-
-    Args:
-        study: whose runs.
-        first: steps of the factorised model.
-        times: as many steps as in the study, for those that go on.
-    """
-    rows = {FIRST: _lengthened(study.rows[FIRST], first)}
-    for arm in ("M1-on", "chain-late", "chain16-late"):
-        row = study.rows[arm]
-        (steps,) = (int(text.split("=")[1]) for text in row.overrides if text.startswith(MAX_STEPS))
-        rows[arm] = _lengthened(row, times * steps)
-    return dataclasses.replace(study, rows=rows, sampling_seeds=(1,))
-
-
-def _lengthened(row: Row, steps: int) -> Row:
-    length = (f"{MAX_STEPS}{steps}", f"trainer.val_check_interval={steps // 10}")
-    others = (text for text in row.overrides if not text.startswith("trainer."))
-    return dataclasses.replace(row, overrides=(*others, *length))
+def _from_longer(study: Study, steps: int) -> Study:
+    """The bounds of the same runs, from a factorised model that more steps hardly help."""
+    first = study.rows[FIRST]
+    length = (f"trainer.max_steps={steps}", f"trainer.val_check_interval={steps // 10}")
+    rows = {FIRST: dataclasses.replace(first, overrides=(*first.overrides, *length))}
+    rows |= {arm: study.rows[arm] for arm in ("M1-on", "chain-late")}
+    return dataclasses.replace(study, rows=rows, seeds=(1,), samples=0, judge=None)
 
 
 STUDIES = {
@@ -216,6 +205,5 @@ STUDIES = {
     "agreetext-16": _longer(16),
     "characters": CHARACTERS,
     "words": WORDS,
-    "characters-long": _from_longer(CHARACTERS, 5000, 3),
-    "words-long": _from_longer(WORDS, 5000, 3),
+    "words-long": _from_longer(WORDS, 5000),
 }
