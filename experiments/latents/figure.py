@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,10 @@ def draw(
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.0, 4.4))
-    for color, arm in zip(COLORS, study.rows, strict=False):
+    measured = {run.arm for run in runs}
+    arms = [arm for arm in study.rows if arm in measured]
+    for color, arm in zip(itertools.cycle(COLORS), arms, strict=False):
         own = [run.likelihood for run in runs if run.arm == arm]
-        if not own:
-            continue
         means = [_mean(own, f"nll@{J}") for J in study.steps]
         axes.plot(study.steps, means, color=color, marker="o", markersize=4, label=arm)
         ceiling = _mean(own, CEILING)

@@ -182,3 +182,22 @@ def test_a_part_of_the_study_has_its_tables_and_exact_lines_by_seed(write: Write
             tmp_path,
         )  # fmt: skip
     assert [one.labels[SEED] for one in tables.read_exact(tmp_path)] == [1, 2]
+
+
+def test_the_picture_has_a_curve_for_every_run(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """More runs than colors, the last ones of the study among them."""
+    import matplotlib.pyplot as plt
+
+    arms = [arm for arm in CHARACTERS.rows if arm != AUTOREGRESSIVE]
+    for arm in arms:
+        write(arm, 1, {J: [2.0, 2.1] for J in (1, 2, ENDLESS)})
+    monkeypatch.setitem(tables.STUDIES, "characters", TEXT)
+    monkeypatch.setattr(plt, "close", lambda figure: None)
+    draw(tmp_path / "f.png", TEXT, tables.read_study("characters", tmp_path), "characters")
+    (axes,) = plt.gcf().axes
+    told = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert told == [*arms, f"M1-on, J={ENDLESS}"] and len(arms) > 7
+    monkeypatch.undo()
+    plt.close("all")
