@@ -90,7 +90,8 @@ AGREETEXT = Study(
     seeds=(1, 2, 3),
     optimum=agreetext.nelbo_optimum(CLAUSES),
 )
-BLOCKS = Study(  # blocks that are clauses, and blocks that cut them or hold two
+BLOCKS = dataclasses.replace(  # blocks that are clauses, and blocks that cut them or hold two
+    AGREETEXT,
     rows={
         "M8": Row((*RUNS["M8"], CLOCK)),
         "tree": Row((*RUNS["tree"], CLOCK)),
@@ -100,25 +101,16 @@ BLOCKS = Study(  # blocks that are clauses, and blocks that cut them or hold two
         },
         "chain-4": Row((*RUNS["tree"], "model.latent=chain", "model.block_length=4", CLOCK)),
     },
-    steps=AGREETEXT.steps,
-    sequences=1000,
-    samples=512,
-    policies=("commit",),
     baseline="M8",
-    optimum=AGREETEXT.optimum,
+    seeds=(1,),
 )
-SITES = Study(  # where the latent enters: whole blocks, or what lies behind their attention
+SITES = dataclasses.replace(  # where the latent enters: whole blocks, or behind their attention
+    AGREETEXT,
     rows={
         "tree": Row((*RUNS["tree"], CLOCK)),
         "tree-late": Row((*RUNS["tree"], "model.latent_site=after_attention", CLOCK)),
     },
-    steps=AGREETEXT.steps,
-    sequences=1000,
-    samples=512,
-    policies=("commit",),
     baseline="tree",
-    seeds=AGREETEXT.seeds,
-    optimum=AGREETEXT.optimum,
 )
 
 
@@ -130,16 +122,15 @@ def _autoregressive(*overrides: str) -> Row:
 
 def _longer(clauses: int) -> Study:
     """Texts of more clauses: a tree has a latent for each, the others what they had."""
-    return Study(
+    return dataclasses.replace(
+        AGREETEXT,
         rows={
             name: Row((*overrides, f"data.clauses={clauses}", CLOCK))
             for name, overrides in RUNS.items()
         },
-        steps=AGREETEXT.steps,
         sequences=500,
         samples=256,
-        policies=("commit",),
-        baseline="M1",
+        seeds=(1,),
         optimum=agreetext.nelbo_optimum(clauses),
     )
 

@@ -16,7 +16,7 @@ from lkf_plugin.decode.registry import read_options
 from lkf_plugin.decode.sample import BLOCK
 from lkf_plugin.judge.judge import Judge
 from lkf_plugin.methods.method import method_name
-from lkf_plugin.runs.identity import IN_THE_BLOCK, ONE_LATENT
+from lkf_plugin.runs.identity import ONE_LATENT, USUAL_PLACES
 
 # group -> key -> why no number depends on it, or where else it enters
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
@@ -44,7 +44,7 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
     "noise": {},
     "method": {"teacher": "made the weights, whose digest enters; a place says nothing"},
 }
-_UNSAID = {**ONE_LATENT, **IN_THE_BLOCK, "sticky": 3.0}
+_UNSAID = {**ONE_LATENT, **USUAL_PLACES, "sticky": 3.0}
 # keys of the process that stand at the configuration's top
 PROCESS = ("parameterization", "diffusion", "time_conditioning", "subs_masking", "T")
 

@@ -36,7 +36,7 @@ _START_OR_SPEED = (
 )
 # What a card of a latent-kernel network means that does not say it.
 ONE_LATENT: dict[str, Any] = {"latent": "sequence", "block_components": 1, "block_length": None}
-IN_THE_BLOCK: dict[str, Any] = {"latent_site": "block", "router_reads": "shared_blocks"}
+USUAL_PLACES: dict[str, Any] = {"latent_site": "block", "router_reads": "shared_blocks"}
 _PROCESS = ("parameterization", "diffusion", "backbone", "time_conditioning", "subs_masking", "T")
 # Of ``method``: what the first token is decides what an autoregressive network was trained for.
 _METHOD = ("start",)
@@ -48,19 +48,19 @@ Card = dict[str, Any]
 def network_card(model: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the network, by their names in the ``model`` group.
 
-    One latent per sequence, and one in the whole block, go without saying, as in cards that knew no
-    other.
+    One latent per sequence, one in the whole block, and a router before it go without saying, as in
+    cards that knew no other.
     """
     card = {str(k): v for k, v in model.items() if k not in _START_OR_SPEED}
     if card.get("latent") == ONE_LATENT["latent"]:
         card = {k: v for k, v in card.items() if k not in ONE_LATENT}
-    return {k: v for k, v in card.items() if (k, v) not in IN_THE_BLOCK.items()}
+    return {k: v for k, v in card.items() if (k, v) not in USUAL_PLACES.items()}
 
 
 def network_of(card: Card) -> dict[str, Any]:
     """The network's options of a card, those that go without saying too."""
     network: dict[str, Any] = card.get("network") or {}
-    return {**ONE_LATENT, **IN_THE_BLOCK, **network} if network.get("type") == "lkf" else network
+    return {**ONE_LATENT, **USUAL_PLACES, **network} if network.get("type") == "lkf" else network
 
 
 def card_of_settings(settings: Mapping[str, Any]) -> Card:

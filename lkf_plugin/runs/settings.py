@@ -25,13 +25,13 @@ from lkf_plugin.errors import UserError
 from lkf_plugin.files import write_atomically
 from lkf_plugin.methods.method import NONE, method_of
 from lkf_plugin.ranks import is_first
-from lkf_plugin.runs.identity import IN_THE_BLOCK, ONE_LATENT
+from lkf_plugin.runs.identity import ONE_LATENT, USUAL_PLACES
 
 CONFIG, RECORD = "config.yaml", "run.json"
 
 # What runs of a latent-kernel network mean that began before these settings were there.
 MEANT: dict[str, Any] = {
-    f"model.{key}": value for key, value in (ONE_LATENT | IN_THE_BLOCK).items()
+    f"model.{key}": value for key, value in (ONE_LATENT | USUAL_PLACES).items()
 }
 MEANT |= {"init.latents": None, "init.latents_steps": 150}
 

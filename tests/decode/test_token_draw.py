@@ -8,7 +8,7 @@ from lkf_plugin.decode.network import DecodeNetwork
 from lkf_plugin.decode.token_draw import draw_token, take_likeliest
 from lkf_plugin.subs import NEG_INFINITY
 from lkf_plugin.token_head import tiled
-from tests.decode.test_engine import MASK, tiny_backbone
+from tests.tiny import tiny_backbone
 
 WIDTHS = [1, 2, 4, 5, 7, 11]  # of a tile: 11 columns in all, so that most last tiles are narrower
 
@@ -80,7 +80,7 @@ def test_the_head_gives_the_same_tokens_in_tiles_and_never_the_mask(columns, mon
     monkeypatch.setattr(tiled, "CPU_COLUMNS", columns)
     assert len(list(net.logit_tiles(hidden))) == -(-head.shape[0] // columns)
     token, logp_tiled = draw_token(net.logit_tiles(hidden), u)
-    assert torch.equal(token, whole) and (token != MASK).all()
+    assert torch.equal(token, whole) and (token != net.mask_index).all()
     torch.testing.assert_close(logp_tiled, logp)
     likeliest, logp = take_likeliest(net.logit_tiles(hidden))
-    assert (likeliest != MASK).all() and (logp < 0).all()
+    assert (likeliest != net.mask_index).all() and (logp < 0).all()
